@@ -1,0 +1,328 @@
+"""Replace a file so that every reader sees the old bytes or the new ones.
+
+Temp file in the same folder, fsync, rename, fsync of the folder. A process
+killed at any step leaves the old file whole and at most a temp file, which the
+next writer sweeps: a live maker holds a lock on its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from time import sleep
+
+from .errors import StoreError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["is_mount_point", "make_folder", "read", "replace", "set_aside", "sweep"]
+
+_READ = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a FIFO at the path must not hang us
+)
+_MAKE = (
+    os.O_RDWR
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+)
+_MOUNT = "is a mount point of its own and can't be replaced; mount its folder instead"
+_STEPS = (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000)
+_ASIDE = 3
+
+
+def read(path: str) -> tuple[int, os.stat_result, bytes]:
+    """Return an open descriptor of *path*, its status before reading, and its bytes.
+
+    The status is taken first: a change during the reading then shows as another
+    signature at the next look. Who keeps the descriptor keeps the inode number
+    from coming back.
+
+    Raises:
+        OSError: It can't be read. "Can't read" is not "empty".
+        StoreError: It is not a regular file.
+    """
+    fd = os.open(path, _READ)
+    try:
+        status = os.fstat(fd)
+        if (status.st_mode & 0o170000) != 0o100000:
+            raise StoreError(path, "is not a regular file; choose another path")
+        parts = []
+        # One read is short past 2 GiB, and a foreign writer may append meanwhile.
+        while part := os.read(fd, max(status.st_size + 1, 65_536)):
+            parts.append(part)
+        return fd, status, parts[0] if len(parts) == 1 else b"".join(parts)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def make_folder(path: str, mode: int) -> None:
+    """Make the folder *path* and those above it, open to whom files of *mode* are open to."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    if above != path:
+        make_folder(above, mode)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return
+    os.chmod(path, mode | (mode & 0o444) >> 2 | 0o700)
+
+
+def replace(
+    path: str,
+    parts: Sequence[bytes],
+    *,
+    mode: int,
+    fsync: bool,
+    is_current: Callable[[], bool],
+) -> tuple[int, os.stat_result] | None:
+    """Put *parts* in the place of the file *path*; the caller holds its lock.
+
+    The new file keeps the permissions and owner of the old one, and its mtime
+    is strictly later, so that no reader can take it for the old.
+
+    Args:
+        path: The real path; a symlink there would be replaced.
+        parts: The new content.
+        mode: The permissions of a file that is new.
+        fsync: Wait until the disk has it, before and after the rename.
+        is_current: Asked right before the rename.
+
+    Returns:
+        A descriptor of the new file and its status, or None if *is_current*
+        said no: then nothing was changed.
+
+    Raises:
+        OSError: The old file is as it was, and no temp file is left.
+    """
+    old = _status(path)
+    temp, fd = _make_temp(path)
+    try:
+        _write(fd, parts)
+        _dress(fd, temp, mode, old)
+        if old is not None:
+            _outdate(fd, old.st_mtime_ns)
+        if fsync:
+            _sync(fd)
+        if not is_current():
+            os.close(fd)
+            os.unlink(temp)
+            return None
+        _rename(temp, path)
+    except BaseException:
+        # A KeyboardInterrupt after the rename finds no temp file to remove.
+        _discard(fd, temp)
+        raise
+    if fcntl is not None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    if fsync:
+        _sync_folder(os.path.dirname(path))
+    return fd, os.fstat(fd)  # after the rename, which changes ctime
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _make_temp(path: str) -> tuple[str, int]:
+    while True:
+        temp = f"{path}.{os.urandom(8).hex()}.tmp"
+        fd = os.open(temp, _MAKE, 0o600)
+        try:
+            if fcntl is None:
+                return temp, fd
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(fd).st_nlink:
+                return temp, fd
+            os.close(fd)  # a sweeper without our lock was faster
+        except BlockingIOError:
+            os.close(fd)
+        except BaseException:
+            _discard(fd, temp)
+            raise
+
+
+def _discard(fd: int, temp: str) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass
+    try:
+        os.unlink(temp)
+    except OSError:
+        pass
+
+
+def _write(fd: int, parts: Sequence[bytes]) -> None:
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[os.write(fd, view) :]
+
+
+def _dress(fd: int, temp: str, mode: int, old: os.stat_result | None) -> None:
+    wanted = mode if old is None else old.st_mode & 0o7777
+    if hasattr(os, "fchown") and old is not None:
+        made = os.fstat(fd)
+        if (made.st_uid, made.st_gid) != (old.st_uid, old.st_gid):
+            try:
+                os.fchown(fd, old.st_uid, old.st_gid)
+            except OSError:
+                pass  # only root may give files away; ours is readable as before
+    if hasattr(os, "fchmod"):
+        os.fchmod(fd, wanted)
+    else:
+        os.chmod(temp, wanted)
+
+
+def _outdate(fd: int, old: int) -> None:
+    """Make the mtime of *fd* later than *old*, in ns, if the file system can tell them apart."""
+    now = os.fstat(fd).st_mtime_ns
+    for step in _STEPS:
+        if now > old:
+            return
+        # Not "until it is larger": at the last stamp that a file system can
+        # hold that would never end. ctime and the inode still differ.
+        try:
+            os.utime(fd if os.utime in os.supports_fd else _no_fd(), ns=(old + step, old + step))
+        except (OSError, OverflowError):
+            return
+        now = os.fstat(fd).st_mtime_ns
+
+
+def _no_fd() -> int:
+    raise OSError(errno.ENOSYS, "no utime of a descriptor here")
+
+
+def _sync(fd: int) -> None:
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # macOS: fsync stops at the drive's own cache
+    else:
+        os.fsync(fd)
+
+
+def _sync_folder(path: str) -> None:
+    try:
+        fd = os.open(path or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    except OSError:
+        return  # Windows opens no folders; the rename itself has happened
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass  # some file systems do not sync folders
+    finally:
+        os.close(fd)
+
+
+def _rename(temp: str, path: str) -> None:
+    pause = 0.001
+    while True:
+        try:
+            return os.replace(temp, path)
+        except PermissionError:
+            # Windows refuses while a reader, a virus scanner or an indexer has
+            # the file open; elsewhere a refusal is final.
+            if os.name != "nt" or pause > 1:
+                raise
+            sleep(pause)
+            pause *= 2
+        except OSError as error:
+            if error.errno in (errno.EBUSY, errno.EXDEV):
+                raise StoreError(path, _MOUNT, error.errno) from error
+            raise
+
+
+def is_mount_point(path: str, table: str = "/proc/self/mountinfo") -> bool:
+    """Tell whether the file *path* is mounted singly, as containers do.
+
+    Each container would lock a ``.lock`` of its own, and all would be inside.
+    """
+    try:
+        with open(table, "rb") as lines:
+            for line in lines:
+                point = line.split(b" ")[4]
+                for code in (b"\\040", b"\\011", b"\\012", b"\\134"):
+                    point = point.replace(code, bytes([int(code[1:], 8)]))
+                if os.fsdecode(point) == path:
+                    return True
+    except (OSError, IndexError):
+        pass  # no such table here: a rename that is refused as busy tells
+    return False
+
+
+def refuse_mount_point(path: str) -> None:
+    """Raise a StoreError if *path* is a mount point of its own."""
+    if is_mount_point(path):
+        raise StoreError(path, _MOUNT, errno.EBUSY)
+
+
+def sweep(path: str) -> None:
+    """Remove the temp files of dead writers of *path*; the caller holds its lock.
+
+    Those of live writers are locked, and other names are none of ours.
+    """
+    folder, name = os.path.split(path)
+    for temp in os.listdir(folder):
+        middle = temp[len(name) + 1 : -4]
+        if temp != f"{name}.{middle}.tmp" or len(middle) != 16 or middle.strip("0123456789abcdef"):
+            continue
+        full = os.path.join(folder, temp)
+        try:
+            fd = os.open(full, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+        except OSError:
+            continue
+        try:
+            if fcntl is not None:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(full)
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def set_aside(path: str, stamp: str) -> str:
+    """Keep a copy of the corrupt file *path* as ``<name>.corrupt-<stamp>``, three at most.
+
+    *stamp* is of digits and dashes and sorts by time.
+
+    By a second link, so that the path is never absent; the next commit renames
+    over it. The caller holds the lock.
+    """
+    folder, name = os.path.split(path)
+    mark = f"{name}.corrupt-"
+    aside = os.path.join(folder, f"{mark}{stamp}")
+    try:
+        os.link(path, aside)
+    except FileExistsError:
+        pass
+    except OSError:
+        from shutil import copy2  # no hard links here
+
+        copy2(path, aside)
+    kept = sorted(
+        each
+        for each in os.listdir(folder)
+        if each.startswith(mark) and not each[len(mark) :].strip("0123456789-")
+    )
+    for each in kept[:-_ASIDE]:
+        os.unlink(os.path.join(folder, each))
+    return aside

@@ -1,0 +1,266 @@
+"""An entry, and the line of text that files keep of it.
+
+One line an entry, the key first and the response after it, so that one entry
+is found and read without parsing the others::
+
+    "q//1f//hello": {"response": "Hi", "question": "Hello", "id": "9f...", "stored_at": 1764450000.1}
+
+``context`` holds a short digest of each field of the context, ``paths`` the
+signature of each file before it was read, ``links`` the other names of those
+files, ``ttl`` the seconds that the entry stays fresh.
+"""
+
+from __future__ import annotations
+
+from ._json import decode, encode, quote, scan
+from ._rules import TREE, fold, is_fresh
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Dependency = str | list[int] | None
+
+__all__ = [
+    "Entry",
+    "from_form",
+    "from_line",
+    "key_of",
+    "line_start",
+    "new_entry",
+    "with_line",
+]
+
+_RESPONSE = ': {"response": '
+_MARK = ('"' + _RESPONSE).encode()
+
+
+class Entry:
+    """One response, with all that decides whether it may be served.
+
+    ``value`` is the response where it is immutable; of a list or dict ``raw``,
+    its JSON text, is kept, so that each caller gets its own. ``line`` is what a
+    file keeps, dropped where no file is; ``size`` the bytes of a new response.
+    """
+
+    __slots__ = (
+        "context",
+        "id",
+        "key",
+        "line",
+        "links",
+        "paths",
+        "question",
+        "raw",
+        "size",
+        "stored_at",
+        "ttl",
+        "value",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        question: str,
+        value: Any,
+        *,
+        raw: str | None,
+        id: str,
+        stored_at: float,
+        ttl: float | None = None,
+        context: dict[str, str] | None = None,
+        paths: dict[str, Dependency] | None = None,
+        links: dict[str, list[str]] | None = None,
+        line: bytes | None = None,
+    ) -> None:
+        self.key = key
+        self.question = question
+        self.value = value
+        self.raw = raw
+        self.id = id
+        self.stored_at = stored_at
+        self.ttl = ttl
+        self.context = context
+        self.paths = paths
+        self.links = links
+        self.line = line
+        self.size = 0
+
+    @property
+    def response(self) -> Any:
+        """The response; a list or dict is decoded afresh."""
+        return self.value if self.raw is None else decode(self.raw)
+
+    def touched(self) -> tuple[tuple[str, bool], ...]:
+        """Return what a removal by path is held against: (folded path, is a tree)."""
+        if not self.paths:
+            return ()
+        links = self.links or {}
+        return tuple(
+            (name, kept == TREE)
+            for path, kept in self.paths.items()
+            for name in (
+                fold(path.replace("\\", "/") if path[1:2] == ":" else path),
+                *links.get(path, ()),
+            )
+        )
+
+    def still_says(self, other: Entry, now: float) -> bool:
+        """Tell whether this is fresh and *other* says the same, of the same files, for as long."""
+        return (
+            is_fresh(self.stored_at, self.ttl, now)
+            and self.question == other.question
+            and self.raw == other.raw
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+            and (type(self.value) is not float or repr(self.value) == repr(other.value))
+            and self.ttl == other.ttl
+            and self.paths == other.paths
+            and self.context == other.context
+        )
+
+
+def new_entry(key: str, question: str, response: Any, place: str = "$", **facts: Any) -> Entry:
+    """Return the entry of *response*, with its line.
+
+    Args:
+        key: Its key.
+        question: As it was asked.
+        response: What to keep.
+        place: The name of *response* in an error.
+        facts: The other attributes of an Entry.
+
+    Raises:
+        UncacheableError: *question* or *response* is outside the JSON domain.
+    """
+    data = encode(response, place)
+    kept = type(response) is list or type(response) is dict
+    entry = Entry(
+        key, question, None if kept else response, raw=data.decode() if kept else None, **facts
+    )
+    entry.line = _line(entry, data)
+    entry.size = len(data)
+    return entry
+
+
+def with_line(entry: Entry) -> Entry:
+    """Return *entry*, with its line written again if it was dropped."""
+    if entry.line is None:
+        entry.line = _line(entry, encode(entry.response))
+    return entry
+
+
+def _line(entry: Entry, data: bytes) -> bytes:
+    rest = [f', "question": {quote(entry.question)}']
+    for name in ("context", "paths", "links"):
+        value = getattr(entry, name)
+        if value is not None:
+            rest.append(f', "{name}": {encode(value).decode()}')
+    rest.append(f', "id": {quote(entry.id)}, "stored_at": {entry.stored_at!r}')
+    if entry.ttl is not None:
+        rest.append(f', "ttl": {entry.ttl!r}')
+    rest.append("}")
+    return b"".join((line_start(entry.key), data, "".join(rest).encode()))
+
+
+def line_start(key: str) -> bytes:
+    """Return how the line of *key* starts, up to its response."""
+    return f"{quote(key)}{_RESPONSE}".encode()
+
+
+def key_of(line: bytes) -> str:
+    """Return the key of *line*.
+
+    Raises:
+        ValueError: It is not the line of an entry.
+    """
+    # No string can hold the mark: a quote within one is escaped.
+    end = line.find(_MARK)
+    if end < 1 or line[0] != 34:
+        raise ValueError("not the line of an entry")
+    if b"\\" in line[1:end]:
+        return str(scan(line[: end + 1].decode())[0])
+    return line[1:end].decode()
+
+
+def from_line(key: str, line: bytes) -> Entry:
+    """Return the entry of *line*, whose key is *key*.
+
+    Raises:
+        ValueError: The line is damaged.
+    """
+    text = line.decode()
+    start = text.index(_RESPONSE, len(key)) + len(_RESPONSE)
+    value, end = scan(text, start)
+    if text[end : end + 2] != ", ":
+        raise ValueError("no facts after the response")
+    facts, stop = scan("{" + text[end + 2 :])
+    if stop != len(text) - end - 1:
+        raise ValueError("text after the entry")
+    if type(value) is list or type(value) is dict:
+        return _checked(key, None, text[start:end], facts, line)
+    return _checked(key, value, None, facts, line)
+
+
+def from_form(key: str, form: Any) -> Entry:
+    """Return the entry of *form*, a decoded JSON object, with a line of its own.
+
+    Raises:
+        ValueError: It has not the shape of an entry.
+    """
+    if type(form) is not dict or "response" not in form:
+        raise ValueError("no response")
+    facts = {name: value for name, value in form.items() if name != "response"}
+    response = form["response"]
+    try:
+        data = encode(response)
+        kept = type(response) is list or type(response) is dict
+        entry = _checked(
+            key, None if kept else response, data.decode() if kept else None, facts, None
+        )
+        entry.line = _line(entry, data)
+    except TypeError as error:  # outside the JSON domain
+        raise ValueError(str(error)) from None
+    return entry
+
+
+def _checked(key: str, value: Any, raw: str | None, facts: Any, line: bytes | None) -> Entry:
+    match facts:
+        case {"question": str(question), "id": str(id), "stored_at": int() | float() as stored_at}:
+            ttl = facts.get("ttl")
+            entry = Entry(
+                key,
+                question,
+                value,
+                raw=raw,
+                id=id,
+                stored_at=stored_at,
+                ttl=ttl,
+                context=facts.get("context"),
+                paths=facts.get("paths"),
+                links=facts.get("links"),
+                line=line,
+            )
+            if (
+                (ttl is None or (isinstance(ttl, int | float) and ttl > 0))
+                and all(
+                    part is None or type(part) is dict
+                    for part in (entry.context, entry.paths, entry.links)
+                )
+                and _are_dependencies(entry.paths)
+                and all(
+                    type(names) is list and all(type(name) is str for name in names)
+                    for names in (entry.links or {}).values()
+                )
+            ):
+                return entry
+    raise ValueError("not the facts of an entry")
+
+
+def _are_dependencies(paths: dict[str, Any] | None) -> bool:
+    return all(
+        kept is None
+        or kept == TREE
+        or (type(kept) is list and len(kept) == 5 and all(type(n) is int for n in kept))
+        for kept in (paths or {}).values()
+    )

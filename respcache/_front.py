@@ -1,0 +1,392 @@
+"""What all fronts share: their store, their clock, what they count and tell."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from ._config import check
+from ._entry import Entry
+from ._index import PENDING, REFUSED, SAME, STORED, Put, Ticket
+from ._json import decode
+from ._keys import scope_of
+from ._rules import Removal, is_fresh, stricter
+from ._stores import FormatSwitched, format_of, new_id, open_store
+from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Any, Self, TypeVar
+
+    from ._flight import Flights
+    from ._stores import Store
+
+    T = TypeVar("T")
+
+__all__ = ["Event", "Front", "Hit"]
+
+
+class Hit:
+    """A response that was found.
+
+    Attributes:
+        response: The response. A list or dict is the caller's own.
+        question: The question as it was asked when the response was stored.
+        stored_at: When that was, in seconds since the epoch. None in a flat
+            file, which keeps no ages.
+        age: Seconds since then, at the time of the lookup. None as above.
+    """
+
+    __slots__ = ("age", "question", "response", "stored_at")
+
+    def __init__(
+        self, response: Any, question: str, stored_at: float | None, age: float | None
+    ) -> None:
+        self.response = response
+        self.question = question
+        self.stored_at = stored_at
+        self.age = age
+
+    def __repr__(self) -> str:
+        return (
+            f"Hit(response={self.response!r}, question={self.question!r}, "
+            f"stored_at={self.stored_at!r}, age={self.age!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hit) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # a response may be a list
+
+
+class Event:
+    """Something that a cache did, for audits, loop guards and metrics.
+
+    Attributes:
+        kind: ``"hit"``, ``"miss"`` or ``"bypass"`` for a lookup (one each, however
+            often a call looks again); ``"store"``, ``"refuse"`` or ``"pending"``;
+            ``"forget"``, ``"invalidate"``, ``"clear"`` or ``"prune"``.
+        front: Whose it was: ``"cache"``.
+        subject: The question, or a list of paths. None where it was everything.
+        age: Seconds since a hit was stored, else None.
+        duration: Seconds that it took, without what was computed.
+    """
+
+    __slots__ = ("age", "duration", "front", "kind", "subject")
+
+    def __init__(
+        self, kind: str, front: str, subject: Any, age: float | None, duration: float
+    ) -> None:
+        self.kind = kind
+        self.front = front
+        self.subject = subject
+        self.age = age
+        self.duration = duration
+
+    def __repr__(self) -> str:
+        return (
+            f"Event(kind={self.kind!r}, front={self.front!r}, subject={self.subject!r}, "
+            f"age={self.age!r}, duration={self.duration!r})"
+        )
+
+
+class Front:
+    """A view of a store through one front and one namespace.
+
+    Args:
+        name: The front's name in events.
+        letter: The front's name in keys.
+        options: As :class:`~respcache.Cache` documents them.
+    """
+
+    def __init__(self, name: str, letter: str, **options: Any) -> None:
+        check(**options)
+        path, clock = options["path"], options["clock"]
+        self.path = None if path is None else os.path.abspath(path)
+        self.namespace: str | None = options["namespace"]
+        self._name = name
+        self._letter = letter
+        self._ttl: float | None = options["ttl"]
+        self._max_entry_bytes: int | None = options["max_entry_bytes"]
+        self._store_if = options["store_if"]
+        self._serve_if = options["serve_if"]
+        self._on_event = options["on_event"]
+        self._clock: Callable[[], float] = clock
+        self._monotonic: Callable[[], float] = getattr(clock, "monotonic", time.monotonic)
+        self._ahead = clock() - self._monotonic()
+        self._mode: int = options["mode"]
+        self._options = {
+            "limits": {name: options[name] for name in ("max_entries", "max_bytes")},
+            "now": self._now,
+            "mode": self._mode,
+            "fsync": options["fsync"] is not False,
+            "lock_timeout": options["lock_timeout"],
+            "on_error": options["on_error"],
+        }
+        self._hits = self._misses = self._bypassed = self._stores = self._refused = 0
+        self._made_flights: Flights | None = None
+        asked = options["format"]
+        self._open(
+            None if self.path is None else format_of(self.path, asked), is_asked_for=asked == "flat"
+        )
+
+    def _open(self, format: str | None, *, is_asked_for: bool = False) -> None:
+        """Take the store of *format*; no file is touched."""
+        before: Store | None = getattr(self, "_store", None)
+        self._store: Store = open_store(
+            self.path, format, is_asked_for=is_asked_for, **self._options
+        )
+        self._is_flat = self._store.is_flat
+        self._scope = "" if self._is_flat else scope_of(self._letter, self.namespace)
+        if before is not None:
+            before.close()
+
+    def _do(self, work: Callable[[Store], T]) -> T:
+        """Return ``work(store)``, with the store that reads the file as it is."""
+        while True:
+            try:
+                return work(self._store)
+            except FormatSwitched as switched:
+                self._open(switched.format)
+
+    def _now(self) -> float:
+        """Return seconds since the epoch, which never run backwards here.
+
+        The larger of the wall clock and of what it said at construction plus
+        the time since: an entry must not live longer because a clock was set back.
+        """
+        wall = self._clock()
+        steady = self._ahead + self._monotonic()
+        return wall if wall > steady else steady
+
+    def _serve(self, entry: Entry) -> Hit | None:
+        """Return the hit of *entry*, if it may be served now."""
+        stored_at = entry.stored_at
+        now = self._now()
+        if (entry.ttl is not None or self._ttl is not None) and not is_fresh(
+            stored_at, stricter(entry.ttl, self._ttl), now
+        ):
+            return None
+        if entry.paths:
+            from ._paths import is_unchanged
+
+            if not is_unchanged(entry.paths):
+                return None
+        raw = entry.raw
+        hit = Hit(
+            entry.value if raw is None else decode(raw),
+            entry.question,
+            stored_at,
+            now - stored_at if now > stored_at else 0.0,
+        )
+        if stored_at != stored_at:  # no number: a flat file
+            hit.stored_at = hit.age = None
+        return hit if self._serve_if is None or self._serve_if(hit) else None
+
+    def _commit(
+        self, subjects: list[Any], make: Callable[[], list[Entry | None]], began: float,
+        ticket: Ticket | None = None,
+    ) -> int:  # fmt: skip
+        """Commit the entries that *make* gives for *subjects*; return how many were stored."""
+        renew = are_set() and is_on(REFRESH)
+
+        def put(store: Store) -> tuple[list[Entry | None], list[str]]:
+            entries = make()
+            puts = [Put(entry, ticket) for entry in entries if entry is not None]
+            return entries, store.put(puts, renew=renew) if puts else []
+
+        entries, fates = self._do(put)
+        rest = iter(fates)
+        stored = 0
+        for subject, entry in zip(subjects, entries, strict=True):
+            fate = REFUSED if entry is None else next(rest)
+            if fate == STORED:
+                stored += 1
+                self._stores += 1
+                self._tell("store", subject, began)
+            elif fate == PENDING:
+                self._tell("pending", subject, began)
+            elif fate != SAME:
+                self._refused += 1
+                self._tell("refuse", subject, began)
+        return stored
+
+    def _remove(self, kind: str, subject: Any, make: Callable[[], Removal]) -> int:
+        """Commit the removal that *make* gives, and return how many entries it took."""
+        if are_set() and is_on(DISABLE):
+            return 0
+        began = time.perf_counter()
+        may_write = not (are_set() and is_on(READONLY))
+        gone = self._do(lambda store: store.remove(make(), commit=may_write))
+        self._tell(kind, subject, began)
+        return gone
+
+    def _tell(self, kind: str, subject: Any, began: float, age: float | None = None) -> None:
+        if self._on_event is not None:
+            self._on_event(Event(kind, self._name, subject, age, time.perf_counter() - began))
+
+    def _flights(self) -> Flights:
+        """Return the flights of this cache, which other processes see by the file's sibling."""
+        if self._made_flights is None:
+            from ._flight import Flights
+            from ._keys import digest
+            from ._lock import RangeLock, on_fork, pauses
+
+            marks = None
+            if self.path is not None:
+                marks = RangeLock(os.path.realpath(self.path) + ".flight", self._mode)
+            flights = Flights(
+                marks,
+                # 62 bits: two keys that meet wait for each other, and nothing worse.
+                lambda key: int(digest(key.encode(), 8), 16) >> 2,
+                pauses,
+                time.sleep,
+            )
+            on_fork(flights)
+            self._made_flights = flights
+        return self._made_flights
+
+    # What every front offers.
+
+    def invalidate(self, paths: Any) -> int:
+        """Forget every answer in the file that was read from *paths*.
+
+        In all namespaces and fronts, since they share one disk: from an equal
+        path, from a :class:`Tree` above it, or from anything below it. Paths
+        are compared real and folded. Results under way that were read from
+        there are not kept. What can't be committed is hidden here at once, and
+        committed before anything else is.
+
+        Args:
+            paths: What has changed; one path, or several.
+
+        Returns:
+            How many entries that were.
+
+        Raises:
+            UncacheableError: Something in *paths* is not a path.
+            StoreError, LockTimeoutError: With ``on_error="raise"`` only.
+        """
+        from ._paths import absolute, spellings
+
+        named = [path for path, _ in absolute(paths)]
+        names = list(dict.fromkeys(name for path in named for name in spellings(path)))
+        if not names:
+            return 0
+        return self._remove("invalidate", named, lambda: Removal(new_id(), paths=names))
+
+    def clear(self) -> int:
+        """Forget all entries of this namespace, and results under way; return how many.
+
+        Limits that the file has kept stay.
+        """
+        return self._remove("clear", None, lambda: Removal(new_id(), scope=self._scope))
+
+    def prune(self) -> int:
+        """Take out what can't be served any more; return how many entries that were.
+
+        In the whole file: what is past its own ttl, and what was read from
+        files that have changed since.
+        """
+        if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+            return 0
+        from ._paths import is_unchanged
+
+        began = time.perf_counter()
+        now = self._now()
+
+        def discard(store: Store) -> int:
+            return store.discard(
+                [
+                    entry
+                    for entry in store.entries()
+                    if not is_fresh(entry.stored_at, entry.ttl, now)
+                    or (entry.paths and not is_unchanged(entry.paths))
+                ]
+            )
+
+        gone = self._do(discard)
+        self._tell("prune", None, began)
+        return gone
+
+    def _kept(self) -> list[Entry]:
+        """Return the entries of this namespace, oldest first."""
+        if are_set() and is_on(DISABLE):
+            return []
+        return self._do(lambda store: [e for e in store.entries() if e.key.startswith(self._scope)])
+
+    def entries(self) -> Iterator[Hit]:
+        """Return what this namespace holds and has not expired, oldest commit first."""
+        for entry in self._kept():
+            now = self._now()
+            if not is_fresh(entry.stored_at, entry.ttl, now):
+                continue
+            dated = entry.stored_at == entry.stored_at
+            yield Hit(
+                entry.response,
+                entry.question,
+                entry.stored_at if dated else None,
+                max(0.0, now - entry.stored_at) if dated else None,
+            )
+
+    def __len__(self) -> int:
+        """Return how many entries this namespace holds that have not expired."""
+        return self._measure()[0]
+
+    def _measure(self) -> tuple[int, int]:
+        if are_set() and is_on(DISABLE):
+            return 0, 0
+        return self._do(lambda store: store.measure(self._scope))
+
+    def __bool__(self) -> bool:
+        """Return True: a cache is one, also while it is empty."""
+        return True
+
+    def stats(self) -> dict[str, int]:
+        """Return what this object has seen, and what its namespace holds.
+
+        ``hits``, ``misses`` and ``bypassed`` (looked while the cache was off or
+        being refreshed) add up to the lookups; ``stores`` were committed and
+        ``refused`` not kept; ``pending`` wait for a commit; ``entries`` and
+        their ``bytes`` as they are in the file.
+        """
+        entries, size = self._measure()
+        return {
+            "hits": self._hits,
+            "misses": self._misses,
+            "bypassed": self._bypassed,
+            "stores": self._stores,
+            "refused": self._refused,
+            "pending": self._store.pending,
+            "entries": entries,
+            "bytes": size,
+        }
+
+    def flush(self) -> bool:
+        """Commit what is pending; tell whether nothing is left."""
+        if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+            return not self._store.pending
+        return self._do(lambda store: store.flush())
+
+    def close(self) -> None:
+        """Flush, and close all descriptors; the next use opens them again."""
+        self.flush()
+        self._store.close()
+        flights, self._made_flights = self._made_flights, None
+        if flights is not None:
+            flights.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,339 @@
+"""One JSON document, rewritten whole by each commit: small caches that people open.
+
+::
+
+    {"respcache": 1, "limits": {"max_bytes": 268435456}, "complete": true,
+    "removals": [{"id": "41c0...", "keys": []}],
+    "entries": {
+    "q//1f//hello": {"response": "Hi", "question": "Hello", ...},
+    "q//1f//bye": {"response": "Ciao", "question": "Bye", ...}
+    },
+    "end": {"entries": 2, "bytes": 283}}
+
+The last line counts the entries and the bytes before it. If it is right, the
+file is as we wrote it: entries are found by their lines and parsed when asked
+for. If not (edited by hand, cut off, damaged), the file is parsed whole.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import RLock
+
+from .._atomic import read, replace, set_aside
+from .._entry import Entry, from_form, from_line, key_of, line_start
+from .._index import Index
+from .._json import encode, scan
+from .._lock import Descriptor
+from .._paths import signature
+from .._rules import Removal
+from ..errors import StoreError
+from . import FormatSwitched
+from .file import FileStore, View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["DocumentStore", "parse_object", "salvage", "text_of", "version_of"]
+
+_VERSION = 1
+_MEMORY = 128  # removals that the header remembers
+_HEAD = b'{"respcache": 1, '
+_ENTRIES = b'"entries": {\n'
+_END = b'\n"end": '
+_BOM = b"\xef\xbb\xbf"
+_SPACE = " \t\r\n"
+
+
+class _Frame:
+    """Where the entries of an intact document lie."""
+
+    __slots__ = ("count", "data", "start", "stop")
+
+    def __init__(self, data: bytes, start: int, stop: int, count: int) -> None:
+        self.data = data
+        self.start = start
+        self.stop = stop
+        self.count = count
+
+    def find(self, key: str) -> bytes | None:
+        """Return the line of *key*, without looking into the others."""
+        at = self.data.find(b"\n" + line_start(key), self.start - 1, self.stop)
+        if at < 0:
+            return None
+        end = self.data.find(b",\n", at + 1, self.stop)
+        return self.data[at + 1 : self.stop if end < 0 else end]
+
+    def lines(self) -> list[bytes]:
+        """Return the lines of all entries."""
+        return self.data[self.start : self.stop].split(b",\n") if self.count else []
+
+
+class _DocumentView(View):
+    """A view that indexes its lines when a second question comes.
+
+    A process with one question, such as a hook, finds its own line and leaves.
+    """
+
+    __slots__ = ("_filling", "_frame", "_has_answered")
+
+    def __init__(self, frame: _Frame, history: Index, **facts: Any) -> None:
+        super().__init__(history, **facts)
+        self._frame: _Frame | None = frame
+        self._has_answered = False
+        self._filling = RLock()
+
+    @property
+    def index(self) -> Index:
+        if self._frame is not None:
+            with self._filling:
+                if self._frame is not None:
+                    self.is_corrupt |= not _fill(self.history, self._frame)
+                    self._frame = None
+        return self.history
+
+    def _find(self, key: str) -> Entry | None:
+        frame = self._frame
+        if frame is None or self._has_answered:
+            return self.index.get(key)
+        self._has_answered = True
+        line = frame.find(key)
+        return None if line is None else _read(key, line)
+
+
+class DocumentStore(FileStore):
+    """The store of one ``.json`` document; see the module for its form."""
+
+    def _blank(self) -> View:
+        return View(_new_index())
+
+    def _load(self) -> View:
+        fd, status, data = read(self.path)
+        file = Descriptor(fd)
+        try:
+            return self._view_of(data, signature=signature(status), file=file)
+        except BaseException:
+            file.close()
+            raise
+
+    def _view_of(self, data: bytes, **facts: Any) -> View:
+        if not data.strip():
+            return View(_new_index(), **facts)
+        version = version_of(data)
+        if version is not None and version > _VERSION:
+            why = f"was written by a newer respcache (format {version}); upgrade to share it"
+            return View(_new_index(), trouble=StoreError(self.path, why), **facts)
+        if frame := _frame_of(data):
+            history = _new_index()
+            _take_header(history, _header_of(frame))
+            return _DocumentView(frame, history, **facts)
+        index, is_whole = _parse(data)
+        return View(index, is_corrupt=not is_whole, **facts)
+
+    def _parts_of(self, index: Index) -> list[bytes]:
+        """Return the bytes of the file that holds *index*, in order."""
+        head = b'%s"limits": %s, "complete": %s,\n"removals": %s,\n%s' % (
+            _HEAD,
+            encode(index.limits),
+            encode(index.is_complete),
+            encode([removal.to_json() for removal in index.removals]),
+            _ENTRIES,
+        )
+        body = b",\n".join(index.items.values())
+        tail = b"\n}," if index.items else b"},"
+        size = len(head) + len(body) + len(tail) + 1
+        end = b'%s{"entries": %d, "bytes": %d}}\n' % (_END, len(index.items), size)
+        return [head, body, tail + end]
+
+    def _publish(self, view: View, index: Index, is_current: Callable[[], bool]) -> View | None:
+        if view.is_corrupt:
+            self._set_aside(index)
+        parts = self._parts_of(index)
+        made = replace(
+            self._target, parts, mode=self._mode, fsync=self._fsync, is_current=is_current
+        )
+        if made is None:
+            return None
+        fd, status = made
+        return View(index, signature(status), Descriptor(fd))
+
+    def _set_aside(self, index: Index) -> None:
+        for key in list(index.items):
+            if index.get(key) is None:
+                index.drop(key)
+        now = time.time_ns()
+        day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
+        aside = set_aside(self._target, f"{day}-{now % 10**9:09d}")
+        self._warn(
+            StoreError(
+                self._target,
+                f"was damaged; {len(index.items)} entries could be read, and a copy is at {aside}",
+            )
+        )
+
+
+def _read(key: str, line: bytes) -> Entry | None:
+    try:
+        return from_line(key, line)
+    except ValueError:
+        return None
+
+
+def _refer(entry: Entry) -> tuple[bytes, int]:
+    line = entry.line or b""
+    return line, len(line)
+
+
+def _new_index() -> Index:
+    return Index(_read, _refer, _MEMORY)
+
+
+def version_of(data: bytes) -> int | None:
+    """Return the version that *data* claims, before anything else of it is judged."""
+    head = data[:256].removeprefix(_BOM).translate(None, _SPACE.encode())
+    digits = head.removeprefix(b'{"respcache":')
+    if digits == head:
+        return None
+    number = digits[: len(digits) - len(digits.lstrip(b"0123456789"))]
+    return int(number) if number and digits[len(number) : len(number) + 1] in b",}" else None
+
+
+def _frame_of(data: bytes) -> _Frame | None:
+    """Return the frame of *data* if it is just as a writer left it."""
+    at = data.rfind(_END)
+    start = data.find(_ENTRIES) + len(_ENTRIES)
+    if at < 0 or start < len(_ENTRIES) or not data.startswith(_HEAD):
+        return None
+    try:
+        text = data[at + len(_END) :].decode()
+        end, stop = scan(text)
+    except ValueError:
+        return None
+    match end:
+        case {"entries": int(count), "bytes": int(size)} if size == at + 1 and text[stop:] == "}\n":
+            tail = b"\n}," if count else b"},"
+            if data[at - len(tail) : at] == tail and at - len(tail) >= start:
+                return _Frame(data, start, at - len(tail), count)
+    return None
+
+
+def _header_of(frame: _Frame) -> Any:
+    try:
+        return scan(frame.data[: frame.start].decode() + "}}")[0]
+    except ValueError:
+        return None
+
+
+def _take_header(index: Index, header: Any) -> None:
+    """Take over limits and removals; of a damaged header, that nothing is known."""
+    match header:
+        case {"limits": dict(limits), "complete": bool(is_complete), "removals": [*removals]}:
+            index.limits = {
+                name: limit for name, limit in limits.items() if type(limit) is int and limit > 0
+            }
+            index.removals = [Removal.from_json(each) for each in removals if type(each) is dict]
+            index.is_complete = is_complete and len(index.removals) == len(removals)
+        case _:
+            index.is_complete = False
+
+
+def _fill(index: Index, frame: _Frame) -> bool:
+    """Put the lines of *frame* into *index*; tell whether all were whole."""
+    lines = frame.lines()
+    is_whole = len(lines) == frame.count
+    items = index.items
+    for line in lines:
+        try:
+            key = key_of(line)
+            if b', "ttl": ' in line or b', "paths": ' in line:
+                _add(index, from_line(key, line))
+            else:
+                items[key] = line
+        except ValueError:
+            is_whole = False
+    index.bytes = sum(map(len, items.values()))
+    return is_whole
+
+
+def _add(index: Index, entry: Entry) -> None:
+    deadline = None if entry.ttl is None else entry.stored_at + entry.ttl
+    index.add(entry.key, *_refer(entry), deadline, entry.touched())
+
+
+def _parse(data: bytes) -> tuple[Index, bool]:
+    """Return what can be read of a document that is not as we wrote it, and whether that is all.
+
+    Raises:
+        FormatSwitched: It is a flat file.
+    """
+    text = text_of(data)
+    index = _new_index()
+    document = parse_object(text)
+    entries = document.get("entries") if document is not None else None
+    is_whole = type(entries) is dict and version_of(data) == _VERSION
+    if document is not None and type(document.get("respcache", "")) is str:
+        texts = [type(value) is str for value in document.values()]
+        if any(texts) and (all(texts) or "respcache" not in document):
+            raise FormatSwitched("flat")
+        is_whole = not document
+    if type(entries) is dict:
+        _take_header(index, document)
+    else:
+        entries = {} if is_whole else salvage(text)
+    for key, form in entries.items():
+        try:
+            if key.count("/") < 4:
+                raise ValueError("not a key")
+            _add(index, from_form(key, form))
+        except ValueError:
+            is_whole = False
+    index.is_complete &= is_whole
+    return index, is_whole
+
+
+def text_of(data: bytes) -> str:
+    """Return *data* as text; an invalid byte becomes a lone surrogate, which no entry may hold."""
+    return data.removeprefix(_BOM).decode(errors="surrogateescape").strip(_SPACE)
+
+
+def parse_object(text: str) -> dict[str, Any] | None:
+    """Return the one JSON object that *text* is, or None."""
+    try:
+        document, stop = scan(text)
+    except ValueError:
+        return None
+    return document if type(document) is dict and stop == len(text) else None
+
+
+def salvage(text: str) -> dict[str, Any]:
+    """Return each ``"key": value`` that can be read of the damaged *text*."""
+    found: dict[str, Any] = {}
+    twice = set()
+    at = text.find("{", max(text.find('"entries"'), 0)) + 1
+    while at < len(text):
+        at = _skip(text, at, _SPACE + ",")
+        try:
+            key, stop = scan(text, at)
+            colon = _skip(text, stop, _SPACE)
+            if type(key) is not str or text[colon : colon + 1] != ":":
+                raise ValueError("no key")
+            form, stop = scan(text, _skip(text, colon + 1, _SPACE))
+        except ValueError:
+            # Lost the thread: entries begin on lines of their own.
+            at = text.find("\n", at) + 1
+            if not at:
+                break
+            continue
+        if key in found:
+            twice.add(key)  # which of the two is the newer, nobody can tell
+        found[key] = form
+        at = stop
+    return {key: form for key, form in found.items() if key not in twice}
+
+
+def _skip(text: str, at: int, what: str) -> int:
+    while at < len(text) and text[at] in what:
+        at += 1
+    return at

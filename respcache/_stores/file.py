@@ -1,0 +1,533 @@
+"""What all file stores share: the commit under the lock, and life without one.
+
+A lookup compares one ``stat`` with the signature of what was loaded. A commit
+takes the lock, loads what is new, applies its change to that, and publishes it.
+Whatever fails leaves the entry *pending* here: served by this instance while
+nothing newer is committed for its key, and tried again with each later commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from _thread import RLock
+
+from .._atomic import make_folder, refuse_mount_point, sweep
+from .._index import PENDING, SAME, Index, Put, Ticket
+from .._lock import Descriptor, FileLock, make_lock, on_fork
+from .._paths import signature
+from ..errors import LockTimeoutError, StoreError
+from . import new_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeVar
+
+    from .._entry import Entry
+    from .._paths import Signature
+    from .._rules import Removal
+
+    T = TypeVar("T")
+
+__all__ = ["FileStore", "View"]
+
+_TRIES = 8  # of a commit whose lock file was removed under it
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DECODED = 64 * 1024 * 1024  # characters of responses kept decoded, in each store
+
+
+class View:
+    """What one version of a file holds; never changed once it is published.
+
+    Args:
+        index: Its entries.
+        signature: Of the file; None if there is none, or none that may be relied on.
+        file: Its descriptor, kept so that the inode number can't come back.
+        trouble: Why the file may not be written as it is, or None.
+        is_corrupt: Whether something in it could not be read.
+    """
+
+    __slots__ = ("decoded", "file", "history", "is_corrupt", "kept", "signature", "trouble")
+
+    def __init__(
+        self,
+        index: Index,
+        signature: Signature | None = None,
+        file: Descriptor | None = None,
+        *,
+        trouble: OSError | None = None,
+        is_corrupt: bool = False,
+    ) -> None:
+        self.history = index  # good for what was removed, before the entries are needed
+        self.signature = signature
+        self.file = file
+        self.trouble = trouble
+        self.is_corrupt = is_corrupt
+        self.decoded: dict[str, Entry] = {}
+        self.kept = 0
+
+    @property
+    def index(self) -> Index:
+        """All entries."""
+        return self.history
+
+    def get(self, key: str) -> Entry | None:
+        """Return the entry of *key*, decoded once."""
+        entry = self.decoded.get(key)
+        if entry is None:
+            entry = self._find(key)
+            if entry is not None:
+                if self.kept > _DECODED:
+                    self.decoded = {}
+                    self.kept = 0
+                self.kept += len(entry.raw or "") + (
+                    len(entry.value) if type(entry.value) is str else 0
+                )
+                self.decoded[key] = entry
+        return entry
+
+    def _find(self, key: str) -> Entry | None:
+        return self.index.get(key)
+
+
+class FileStore:
+    """The store of one file; subclasses know its format.
+
+    Args:
+        path: The absolute path of the file.
+        mode: Permissions of the file and its lock when they are made.
+        fsync: Whether a commit waits for the disk.
+        lock_timeout: Seconds to wait for the lock.
+        limits: ``max_entries`` and ``max_bytes``.
+        on_error: ``"raise"`` an error, or ``"warn"`` once and go on.
+        now: Gives seconds since the epoch.
+    """
+
+    is_flat = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        mode: int,
+        fsync: bool,
+        lock_timeout: float,
+        limits: dict[str, int | None],
+        on_error: str,
+        now: Callable[[], float],
+    ) -> None:
+        self.path = path
+        self._mode = mode
+        self._fsync = fsync
+        self._timeout = lock_timeout
+        self._limits = limits
+        self._raises = on_error == "raise"
+        self._now = now
+        self._lock: FileLock | None = None
+        self._target = ""
+        self._is_swept = False
+        self._view = self._blank()
+        self._puts: list[Put] = []
+        self._removals: list[Removal] = []
+        self._has_pending = False
+        self._warned: set[str] = set()
+        self._lives = 0
+        self._renew_mutexes()
+        on_fork(self)
+
+    # What a format knows.
+
+    def _blank(self) -> View:
+        """Return the view of a file that is not there."""
+        raise NotImplementedError
+
+    def _load(self) -> View:
+        """Return the view of the file at the path."""
+        raise NotImplementedError  # each format reads its own bytes
+
+    def _publish(self, view: View, index: Index, is_current: Callable[[], bool]) -> View | None:
+        """Write *index* in the place of *view*; None if *is_current* said no."""
+        raise NotImplementedError  # each format writes its own bytes
+
+    # Reading: no lock, no waiting for a writer.
+
+    def get(self, key: str) -> Entry | None:
+        view = self._view
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            view = self._absent(error)
+        else:
+            if view.signature != (
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            ):
+                view = self._reload()
+        if self._has_pending:
+            return self._get_beside_pending(view, key)
+        return view.decoded.get(key) or view.get(key)
+
+    def _fresh(self) -> View:
+        view = self._view
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            return self._absent(error)
+        return view if view.signature == signature(status) else self._reload()
+
+    def _absent(self, error: OSError) -> View:
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            # No file is an empty cache, whatever was in it before.
+            if self._view.signature is not None:
+                with self._loading:
+                    self._adopt(self._blank())
+            return self._view
+        trouble = self._explain(error)
+        self._warn(trouble)
+        return self._unreliable(trouble)
+
+    def _unreliable(self, trouble: OSError) -> View:
+        """Return an empty view for this once: what can't be compared with the file may be stale."""
+        view = self._blank()
+        view.trouble = trouble
+        return view
+
+    def _reload(self) -> View:
+        with self._loading:
+            view = self._view
+            try:
+                if view.signature == signature(os.stat(self.path)):
+                    return view  # another thread was faster
+                view = self._load()
+            except (FileNotFoundError, NotADirectoryError):
+                view = self._blank()
+            except OSError as error:
+                trouble = self._explain(error)
+                self._warn(trouble)
+                return self._unreliable(trouble)
+            self._adopt(view)
+            if view.trouble is not None:
+                self._warn(view.trouble)
+            return view
+
+    def _adopt(self, view: View) -> None:
+        last = self._view.history.last_removal()
+        if last is not None and all(last != removal.id for removal in view.history.removals):
+            # Deleted, restored or cleared by an outsider: what was remembered
+            # of the time before is gone.
+            self._lives += 1
+        view.history.lives = self._lives
+        self._view = view
+
+    def _get_beside_pending(self, view: View, key: str) -> Entry | None:
+        with self._mutex:
+            for put in self._puts:
+                if put.entry.key == key:
+                    if view.index.admits(put):
+                        return put.entry
+                    break
+            entry = view.get(key)
+            if entry is not None:
+                paths = entry.touched()
+                if any(removal.touches(key, paths) for removal in self._removals):
+                    return None
+            return entry
+
+    def ticket(self, key: str) -> Ticket:
+        view = self._fresh()
+        entry = view.get(key)
+        hidden = frozenset(removal.id for removal in self._removals)
+        id = None if entry is None else entry.id
+        return Ticket(view.history.last_removal(), id, self._lives, hidden)
+
+    def demand(self) -> None:
+        """Raise what is wrong with a file that can't be read, or not by this version."""
+        trouble = self._fresh().trouble
+        if trouble is not None:
+            raise trouble
+
+    def entries(self) -> Iterator[Entry]:
+        view = self._fresh()
+        if self._has_pending:
+            keys = [*view.index.items, *(put.entry.key for put in self._puts)]
+            found = (self._get_beside_pending(view, key) for key in dict.fromkeys(keys))
+        else:
+            found = (view.get(key) for key in list(view.index.items))
+        return (entry for entry in found if entry is not None)
+
+    def measure(self, scope: str) -> tuple[int, int]:
+        return self._fresh().index.measure(scope, self._now())
+
+    @property
+    def pending(self) -> int:
+        """How many entries and removals wait for a commit."""
+        return len(self._puts) + len(self._removals)
+
+    # Writing: under the lock, on top of what is on disk.
+
+    def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
+        if len(puts) == 1 and not renew and not self._has_pending and self._is_known(puts[0]):
+            return [SAME]
+        try:
+            return self._commit(puts, renew=renew)[0]
+        except OSError as error:
+            return self._keep(puts, error)
+
+    def _is_known(self, put: Put) -> bool:
+        """Tell, after a look at the file but without the lock, whether nothing would change."""
+        current = self._fresh().get(put.entry.key)
+        return current is not None and current.still_says(put.entry, self._now())
+
+    def remove(self, removal: Removal, *, commit: bool = True) -> int:
+        with self._mutex:
+            # From now on this instance serves nothing that it touches, whether or
+            # not it can be committed.
+            self._removals.append(removal)
+            self._puts = [
+                put for put in self._puts if not removal.touches(put.entry.key, put.entry.touched())
+            ]
+            self._has_pending = True
+        touched = len(self._fresh().index.touched_by(removal))
+        if not commit:
+            return touched
+        try:
+            return self._commit((), of=removal)[1]
+        except OSError as error:
+            self._complain(error)
+            return touched
+
+    def discard(self, entries: Sequence[Entry]) -> int:
+        def change(index: Index) -> tuple[bool, int]:
+            gone = [
+                entry.key
+                for entry in entries
+                if (kept := index.get(entry.key)) is not None and kept.id == entry.id
+            ]
+            for key in gone:
+                index.drop(key)
+            return bool(gone), len(gone)
+
+        if not entries:
+            return 0
+        try:
+            return self._transact(change)
+        except OSError as error:
+            self._complain(error)
+            return 0
+
+    def flush(self) -> bool:
+        if self._has_pending:
+            try:
+                self._commit(())
+            except OSError as error:
+                self._complain(error)
+        return not self._has_pending
+
+    def close(self) -> None:
+        with self._loading:
+            self._adopt(self._blank())
+            lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    def _commit(
+        self, puts: Sequence[Put], *, renew: bool = False, of: Removal | None = None
+    ) -> tuple[list[str], int]:
+        """Commit what is pending and then *puts*; return their fates, and what *of* took."""
+        with self._mutex:
+            removals = tuple(self._removals)
+            waiting = tuple(self._puts)
+        taken = 0
+
+        def change(index: Index) -> tuple[bool, list[str]]:
+            nonlocal taken
+            changed = False
+            for removal in removals:
+                one, _, gone = self._apply(index, (), (removal,))
+                changed |= one
+                taken += gone if removal is of else 0
+            one, _, _ = self._apply(index, waiting, ())
+            two, fates, _ = self._apply(index, puts, (), renew)
+            return changed | one | two, fates
+
+        fates = self._transact(change, removals)
+        self._settle(removals, waiting)
+        return fates, taken
+
+    def _apply(
+        self,
+        index: Index,
+        puts: Sequence[Put],
+        removals: Sequence[Removal],
+        renew: bool = False,
+    ) -> tuple[bool, list[str], int]:
+        return index.apply(
+            puts,
+            removals,
+            now=self._now(),
+            limits=self._limits,
+            renew=renew,
+            birth=new_id(),
+        )
+
+    def _transact(
+        self, change: Callable[[Index], tuple[bool, T]], removals: Sequence[Removal] = ()
+    ) -> T:
+        """Publish what *change* makes of the index on disk.
+
+        Raises:
+            LockTimeoutError, StoreError, OSError: Nothing was committed, but for
+                *removals* on a full disk: then the file is gone.
+        """
+        for _ in range(_TRIES):
+            lock = self._ready()
+            result, is_settled = lock.run(lambda: self._attempt(change, removals))
+            if is_settled:
+                self._warned.clear()
+                return result
+        raise StoreError(
+            lock.path, "was removed each time while it was held; keep cleaners away from it"
+        )
+
+    def _ready(self) -> FileLock:
+        target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
+        lock = self._lock
+        if lock is None or target != self._target:
+            if lock is not None:
+                lock.close()
+            refuse_mount_point(target)
+            lock = make_lock(target + ".lock", self._mode, self._timeout)
+            self._lock, self._target, self._is_swept = lock, target, False
+        make_folder(os.path.dirname(target), self._mode)
+        return lock
+
+    def _attempt(
+        self,
+        change: Callable[[Index], tuple[bool, T]],
+        removals: Sequence[Removal],
+    ) -> tuple[T, bool]:
+        """Do one try under the lock; return its result and whether it holds."""
+        if not self._is_swept:
+            sweep(self._target)
+            self._is_swept = True
+        lock = self._lock
+        assert lock is not None
+        view = self._load_for_writing()
+        index = view.index.copy()
+        changed, result = change(index)
+        if not changed and not view.is_corrupt:
+            return result, True
+        try:
+            new = self._publish(view, index, lambda: lock.is_held() and self._is_at(view))
+        except OSError as error:
+            if removals and error.errno in _FULL:
+                # Entries can be had again, stale answers can't be taken back.
+                os.unlink(self._target)
+                self._settle(removals, ())
+            raise
+        if new is None:
+            return result, False
+        self._adopt(new)
+        # Unlinked since the look before the rename, it let another writer in,
+        # who may have renamed over our change: look whether it is still there.
+        return result, lock.is_held()
+
+    def _is_at(self, view: View) -> bool:
+        try:
+            return view.signature == signature(os.stat(self._target))
+        except FileNotFoundError:
+            return view.signature is None
+
+    def _load_for_writing(self) -> View:
+        with self._loading:
+            view = self._view
+            try:
+                status = os.stat(self.path)
+                if view.signature != signature(status):
+                    view = self._load()
+            except (FileNotFoundError, NotADirectoryError):
+                view = self._blank() if view.signature is not None else view
+            else:
+                if not status.st_mode & 0o222:
+                    raise StoreError(
+                        self.path, "is write-protected and stays as it is; chmod u+w lets it change"
+                    )
+            if view is not self._view:
+                self._adopt(view)
+            if view.trouble is not None:
+                raise view.trouble
+            return view
+
+    # What can't be committed.
+
+    def _keep(self, puts: Sequence[Put], error: OSError) -> list[str]:
+        """Serve *puts* from here until they can be committed."""
+        self._complain(error)
+        for put in puts:
+            if put.ticket is None:
+                put.ticket = self.ticket(put.entry.key)
+        keys = {put.entry.key for put in puts}
+        with self._mutex:
+            kept = [put for put in self._puts if put.entry.key not in keys] + list(puts)
+            most = self._limits.get("max_entries")
+            room = self._limits.get("max_bytes")
+            total = sum(len(put.entry.line or b"") for put in kept)
+            while kept and (
+                (most is not None and len(kept) > most) or (room is not None and total > room)
+            ):
+                total -= len(kept.pop(0).entry.line or b"")
+            self._puts = kept
+            self._has_pending = bool(self._removals or self._puts)
+        return [PENDING] * len(puts)
+
+    def _settle(self, removals: Sequence[Removal], puts: Sequence[Put]) -> None:
+        with self._mutex:
+            self._removals = [each for each in self._removals if each not in removals]
+            self._puts = [each for each in self._puts if each not in puts]
+            self._has_pending = bool(self._removals or self._puts)
+
+    def _explain(self, error: OSError) -> LockTimeoutError | StoreError:
+        if isinstance(error, LockTimeoutError | StoreError):
+            return error
+        path = error.filename if isinstance(error.filename, str) else self.path
+        why = {
+            errno.ENOSPC: "the disk is full",
+            errno.EDQUOT: "the disk quota is used up",
+            errno.EROFS: "the file system is read-only",
+            errno.EACCES: "permission denied",
+            errno.EPERM: "permission denied",
+        }.get(error.errno or 0, str(error.strerror or error))
+        made = StoreError(path, f"{why}; entries stay in memory until it can be used", error.errno)
+        made.__cause__ = error
+        return made
+
+    def _complain(self, error: OSError) -> None:
+        explained = self._explain(error)
+        if self._raises:
+            raise explained from explained.__cause__
+        self._warn(explained)
+
+    def _warn(self, error: Exception) -> None:
+        """Log *error*, once until a commit succeeds."""
+        text = str(error)
+        if text not in self._warned:
+            self._warned.add(text)
+            from logging import getLogger  # 24 ms that only trouble costs
+
+            getLogger("respcache").warning("%s", text)
+
+    def _renew_mutexes(self) -> None:
+        self._mutex = RLock()  # guards what is pending; never held over I/O
+        self._loading = RLock()  # one thread loads a changed file, for all
+
+    def _forked(self) -> None:
+        # The parent flushes what it has pending; what may be stale stays hidden.
+        self._renew_mutexes()
+        self._puts = []
+        self._has_pending = bool(self._removals)
+        self._lives += 1
+        self._view = self._blank()
