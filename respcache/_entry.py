@@ -5,9 +5,9 @@ is found and read without parsing the others::
 
     "q//1f//hello": {"response": "Hi", "question": "Hello", "id": "9f...", "stored_at": 1764450000.1}
 
-``context`` holds a short digest of each field of the context, ``paths`` the
-signature of each file before it was read, ``links`` the other names of those
-files, ``ttl`` the seconds that the entry stays fresh.
+``context`` holds a short digest of each field of the context, ``ttl`` the seconds
+that the entry stays fresh, ``paths`` the signature of each file before it was
+read, ``links`` the other names of those files.
 """
 
 from __future__ import annotations
@@ -152,13 +152,16 @@ def with_line(entry: Entry) -> Entry:
 
 def _line(entry: Entry, data: bytes) -> bytes:
     rest = [f', "question": {quote(entry.question)}']
-    for name in ("context", "paths", "links"):
-        value = getattr(entry, name)
-        if value is not None:
-            rest.append(f', "{name}": {encode(value).decode()}')
+    if entry.context is not None:
+        rest.append(f', "context": {encode(entry.context).decode()}')
     rest.append(f', "id": {quote(entry.id)}, "stored_at": {entry.stored_at!r}')
     if entry.ttl is not None:
         rest.append(f', "ttl": {entry.ttl!r}')
+    # Last: what a line ends with tells an indexer whether it must read it.
+    for name in ("paths", "links"):
+        value = getattr(entry, name)
+        if value is not None:
+            rest.append(f', "{name}": {encode(value).decode()}')
     rest.append("}")
     return b"".join((line_start(entry.key), data, "".join(rest).encode()))
 

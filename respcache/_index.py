@@ -109,14 +109,18 @@ class Index:
         self.limits: dict[str, int] = {}
         self.lives = 0
 
+    def take_entries(self, other: Index) -> None:
+        """Hold what *other* holds."""
+        self.items = other.items.copy()
+        self.sizes = other.sizes
+        self.bytes = other.bytes
+        self._deadlines = other._deadlines.copy()
+        self._paths = other._paths.copy()
+
     def copy(self) -> Index:
         """Return an index that can change while readers go on with this one."""
-        other = Index(self._read, self._refer, self._memory)
-        other.items = self.items.copy()
-        other.sizes = self.sizes
-        other.bytes = self.bytes
-        other._deadlines = self._deadlines.copy()
-        other._paths = self._paths.copy()
+        other = type(self)(self._read, self._refer, self._memory)
+        other.take_entries(self)
         other.removals = self.removals.copy()
         other.is_complete = self.is_complete
         other.limits = self.limits.copy()

@@ -42,13 +42,14 @@ _VERSION = 1
 _MEMORY = 128  # removals that the header remembers
 _HEAD = b'{"respcache": 1, '
 _ENTRIES = b'"entries": {\n'
-_END = b'\n"end": '
+_CLOSE = b"},\n"
+_END = b'"end": '
 _BOM = b"\xef\xbb\xbf"
 _SPACE = " \t\r\n"
 
 
 class _Frame:
-    """Where the entries of an intact document lie."""
+    """Where the entries of an intact document lie: whole lines of *data*."""
 
     __slots__ = ("count", "data", "start", "stop")
 
@@ -63,26 +64,60 @@ class _Frame:
         at = self.data.find(b"\n" + line_start(key), self.start - 1, self.stop)
         if at < 0:
             return None
-        end = self.data.find(b",\n", at + 1, self.stop)
-        return self.data[at + 1 : self.stop if end < 0 else end]
+        return _line_of(self.data[at + 1 : self.data.find(b"\n", at + 1) + 1])
 
-    def lines(self) -> list[bytes]:
-        """Return the lines of all entries."""
-        return self.data[self.start : self.stop].split(b",\n") if self.count else []
+    def fill(self, index: Index) -> tuple[bool, list[str]]:
+        """Make *index* hold these lines; return whether all are whole, and what it no longer has.
+
+        Most changes add lines at the end and take away some: the lines that it
+        has already are compared, not read again. The last one has no comma, so
+        it is always read.
+        """
+        data = self.data
+        at = self.start
+        last = data.rfind(b"\n", self.start - 1, self.stop - 1) + 1
+        gone = []
+        for key, line in index.items.items():
+            if data.startswith(line, at, last):
+                at += len(line)
+            else:
+                gone.append(key)
+        for key in gone:
+            index.drop(key)
+        is_whole = True
+        for line in data[at : self.stop].splitlines(keepends=True):
+            try:
+                _add_line(index, _line_of(line))
+            except ValueError:
+                is_whole = False
+        return is_whole and len(index.items) == self.count, gone
 
 
 class _DocumentView(View):
     """A view that indexes its lines when a second question comes.
 
     A process with one question, such as a hook, finds its own line and leaves.
+
+    Args:
+        frame: Its lines.
+        history: An index that knows what was removed, and no entries yet.
+        before: The entries of an earlier view, and those of them that are decoded.
+        facts: As for every view.
     """
 
-    __slots__ = ("_filling", "_frame", "_has_answered")
+    __slots__ = ("_before", "_filling", "_frame", "_has_answered")
 
-    def __init__(self, frame: _Frame, history: Index, **facts: Any) -> None:
+    def __init__(
+        self,
+        frame: _Frame,
+        history: Index,
+        before: tuple[Index, dict[str, Entry], int] | None,
+        **facts: Any,
+    ) -> None:
         super().__init__(history, **facts)
         self._frame: _Frame | None = frame
-        self._has_answered = False
+        self._before = before
+        self._has_answered = before is not None
         self._filling = RLock()
 
     @property
@@ -90,9 +125,26 @@ class _DocumentView(View):
         if self._frame is not None:
             with self._filling:
                 if self._frame is not None:
-                    self.is_corrupt |= not _fill(self.history, self._frame)
-                    self._frame = None
+                    self._fill(self._frame)
         return self.history
+
+    def _fill(self, frame: _Frame) -> None:
+        decoded: dict[str, Entry] = {}
+        if self._before is not None:
+            entries, decoded, self.kept = self._before
+            self.history.take_entries(entries)
+            decoded = decoded.copy()
+        is_whole, gone = frame.fill(self.history)
+        for key in gone:
+            decoded.pop(key, None)
+        self.decoded = decoded
+        self.is_corrupt |= not is_whole
+        self._before = self._frame = None
+
+    def before(self) -> tuple[Index, dict[str, Entry], int] | None:
+        if self._frame is not None:
+            return self._before
+        return super().before()
 
     def _find(self, key: str) -> Entry | None:
         frame = self._frame
@@ -119,7 +171,7 @@ class DocumentStore(FileStore):
             raise
 
     def _view_of(self, data: bytes, **facts: Any) -> View:
-        if not data.strip():
+        if not data or data.isspace():
             return View(_new_index(), **facts)
         version = version_of(data)
         if version is not None and version > _VERSION:
@@ -128,7 +180,7 @@ class DocumentStore(FileStore):
         if frame := _frame_of(data):
             history = _new_index()
             _take_header(history, _header_of(frame))
-            return _DocumentView(frame, history, **facts)
+            return _DocumentView(frame, history, self._view.before(), **facts)
         index, is_whole = _parse(data)
         return View(index, is_corrupt=not is_whole, **facts)
 
@@ -141,11 +193,13 @@ class DocumentStore(FileStore):
             encode([removal.to_json() for removal in index.removals]),
             _ENTRIES,
         )
-        body = b",\n".join(index.items.values())
-        tail = b"\n}," if index.items else b"},"
-        size = len(head) + len(body) + len(tail) + 1
-        end = b'%s{"entries": %d, "bytes": %d}}\n' % (_END, len(index.items), size)
-        return [head, body, tail + end]
+        lines = list(index.items.values())
+        if lines:
+            lines[-1] = lines[-1].removesuffix(b",\n") + b"\n"
+        body = b"".join(lines)
+        size = len(head) + len(body) + len(_CLOSE)
+        end = b'%s{"entries": %d, "bytes": %d}}\n' % (_END, len(lines), size)
+        return [head, body, _CLOSE + end]
 
     def _publish(self, view: View, index: Index, is_current: Callable[[], bool]) -> View | None:
         if view.is_corrupt:
@@ -174,15 +228,20 @@ class DocumentStore(FileStore):
         )
 
 
+def _line_of(line: bytes) -> bytes:
+    """Return *line* as the index holds it, with the comma that the last one lacks."""
+    return line if line.endswith(b",\n") else line.removesuffix(b"\n") + b",\n"
+
+
 def _read(key: str, line: bytes) -> Entry | None:
     try:
-        return from_line(key, line)
+        return from_line(key, line[:-2])
     except ValueError:
         return None
 
 
 def _refer(entry: Entry) -> tuple[bytes, int]:
-    line = entry.line or b""
+    line = (entry.line or b"") + b",\n"
     return line, len(line)
 
 
@@ -212,10 +271,10 @@ def _frame_of(data: bytes) -> _Frame | None:
     except ValueError:
         return None
     match end:
-        case {"entries": int(count), "bytes": int(size)} if size == at + 1 and text[stop:] == "}\n":
-            tail = b"\n}," if count else b"},"
-            if data[at - len(tail) : at] == tail and at - len(tail) >= start:
-                return _Frame(data, start, at - len(tail), count)
+        case {"entries": int(count), "bytes": int(size)} if size == at and text[stop:] == "}\n":
+            stop = at - len(_CLOSE)
+            if data.startswith(_CLOSE, stop) and stop >= start:
+                return _Frame(data, start, stop, count)
     return None
 
 
@@ -239,22 +298,15 @@ def _take_header(index: Index, header: Any) -> None:
             index.is_complete = False
 
 
-def _fill(index: Index, frame: _Frame) -> bool:
-    """Put the lines of *frame* into *index*; tell whether all were whole."""
-    lines = frame.lines()
-    is_whole = len(lines) == frame.count
-    items = index.items
-    for line in lines:
-        try:
-            key = key_of(line)
-            if b', "ttl": ' in line or b', "paths": ' in line:
-                _add(index, from_line(key, line))
-            else:
-                items[key] = line
-        except ValueError:
-            is_whole = False
-    index.bytes = sum(map(len, items.values()))
-    return is_whole
+def _add_line(index: Index, line: bytes) -> None:
+    """Put *line* into *index*, reading only what it has to."""
+    key = key_of(line)
+    # Paths and links come last, and end in a bracket of their own.
+    if line[-4] == 125:  # }
+        _add(index, from_line(key, line[:-2]))
+        return
+    stamp, _, ttl = line[line.rfind(b', "stored_at": ') + 15 : -3].partition(b', "ttl": ')
+    index.add(key, line, len(line), float(stamp) + float(ttl) if ttl else None)
 
 
 def _add(index: Index, entry: Entry) -> None:

@@ -90,6 +90,10 @@ class View:
     def _find(self, key: str) -> Entry | None:
         return self.index.get(key)
 
+    def before(self) -> tuple[Index, dict[str, Entry], int] | None:
+        """Return what a later view can start from: entries, and which of them are decoded."""
+        return self.history, self.decoded, self.kept
+
 
 class FileStore:
     """The store of one file; subclasses know its format.
