@@ -60,9 +60,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    # importlib.import_module would cost a hook process half a millisecond more.
+    home = __import__(f"{__name__}.{_HOMES.get(name, 'errors')}", fromlist=[name])
+    value = getattr(home, name)
     globals()[name] = value
     return value
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 from ._keys import Normalizer
@@ -41,7 +40,7 @@ def _count(value: Any) -> str | None:
 
 
 def _duration(value: Any) -> str | None:
-    if type(value) in (int, float) and 0 < value < math.inf:
+    if type(value) in (int, float) and 0 < value < float("inf"):
         return None
     return "choose a number of seconds above 0"
 

@@ -85,12 +85,21 @@ class _Frame:
         for key in gone:
             index.drop(key)
         is_whole = True
+        items = index.items
         for line in data[at : self.stop].splitlines(keepends=True):
+            if not line.endswith(b",\n"):
+                line = _line_of(line)
             try:
-                _add_line(index, _line_of(line))
+                key = key_of(line)
+                # Paths come last and end in a bracket of their own, a ttl in a number.
+                if line[-4] == 125 or b'"ttl"' in line[-40:]:
+                    _add(index, from_line(key, line[:-2]))
+                else:
+                    items[key] = line
             except ValueError:
                 is_whole = False
-        return is_whole and len(index.items) == self.count, gone
+        index.bytes = sum(map(len, items.values()))
+        return is_whole and len(items) == self.count, gone
 
 
 class _DocumentView(View):
@@ -296,17 +305,6 @@ def _take_header(index: Index, header: Any) -> None:
             index.is_complete = is_complete and len(index.removals) == len(removals)
         case _:
             index.is_complete = False
-
-
-def _add_line(index: Index, line: bytes) -> None:
-    """Put *line* into *index*, reading only what it has to."""
-    key = key_of(line)
-    # Paths and links come last, and end in a bracket of their own.
-    if line[-4] == 125:  # }
-        _add(index, from_line(key, line[:-2]))
-        return
-    stamp, _, ttl = line[line.rfind(b', "stored_at": ') + 15 : -3].partition(b', "ttl": ')
-    index.add(key, line, len(line), float(stamp) + float(ttl) if ttl else None)
 
 
 def _add(index: Index, entry: Entry) -> None:

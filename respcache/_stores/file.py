@@ -92,7 +92,7 @@ class View:
 
     def before(self) -> tuple[Index, dict[str, Entry], int] | None:
         """Return what a later view can start from: entries, and which of them are decoded."""
-        return self.history, self.decoded, self.kept
+        return (self.history, self.decoded, self.kept) if self.history.items else None
 
 
 class FileStore:
