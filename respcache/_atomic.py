@@ -22,7 +22,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["is_mount_point", "make_folder", "read", "replace", "set_aside", "sweep"]
+__all__ = ["KEEPS_OPEN", "is_mount_point", "make_folder", "read", "replace", "set_aside", "sweep"]
 
 _READ = (
     os.O_RDONLY
@@ -41,6 +41,10 @@ _MAKE = (
 _MOUNT = "is a mount point of its own and can't be replaced; mount its folder instead"
 _STEPS = (1, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000)
 _ASIDE = 3
+
+# Windows does not replace a file that anybody has open, so no reader there may
+# keep what it has loaded; the forced mtime alone tells versions apart.
+KEEPS_OPEN = os.name != "nt"
 
 
 def read(path: str) -> tuple[int, os.stat_result, bytes]:
@@ -90,7 +94,7 @@ def replace(
     mode: int,
     fsync: bool,
     is_current: Callable[[], bool],
-) -> tuple[int, os.stat_result] | None:
+) -> tuple[int | None, os.stat_result] | None:
     """Put *parts* in the place of the file *path*; the caller holds its lock.
 
     The new file keeps the permissions and owner of the old one, and its mtime
@@ -104,8 +108,9 @@ def replace(
         is_current: Asked right before the rename.
 
     Returns:
-        A descriptor of the new file and its status, or None if *is_current*
-        said no: then nothing was changed.
+        A descriptor of the new file (None where an open one would stand in the
+        way of the next replacement) and its status, or None if *is_current* said
+        no: then nothing was changed.
 
     Raises:
         OSError: The old file is as it was, and no temp file is left.
@@ -116,22 +121,25 @@ def replace(
         _write(fd, parts)
         _dress(fd, temp, mode, old)
         if old is not None:
-            _outdate(fd, old.st_mtime_ns)
+            _outdate(temp, old.st_mtime_ns)
         if fsync:
             _sync(fd)
         if not is_current():
-            os.close(fd)
-            os.unlink(temp)
+            _discard(fd, temp)
             return None
+        if not KEEPS_OPEN:
+            os.close(fd)
         _rename(temp, path)
     except BaseException:
         # A KeyboardInterrupt after the rename finds no temp file to remove.
         _discard(fd, temp)
         raise
-    if fcntl is not None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
     if fsync:
         _sync_folder(os.path.dirname(path))
+    if not KEEPS_OPEN:
+        return None, os.stat(path)
+    if fcntl is not None:
+        fcntl.flock(fd, fcntl.LOCK_UN)
     return fd, os.fstat(fd)  # after the rename, which changes ctime
 
 
@@ -193,23 +201,19 @@ def _dress(fd: int, temp: str, mode: int, old: os.stat_result | None) -> None:
         os.chmod(temp, wanted)
 
 
-def _outdate(fd: int, old: int) -> None:
-    """Make the mtime of *fd* later than *old*, in ns, if the file system can tell them apart."""
-    now = os.fstat(fd).st_mtime_ns
+def _outdate(temp: str, old: int) -> None:
+    """Make the mtime of *temp* later than *old*, in ns, if the file system can tell them apart."""
+    now = os.stat(temp).st_mtime_ns
     for step in _STEPS:
         if now > old:
             return
         # Not "until it is larger": at the last stamp that a file system can
         # hold that would never end. ctime and the inode still differ.
         try:
-            os.utime(fd if os.utime in os.supports_fd else _no_fd(), ns=(old + step, old + step))
+            os.utime(temp, ns=(old + step, old + step))
         except (OSError, OverflowError):
             return
-        now = os.fstat(fd).st_mtime_ns
-
-
-def _no_fd() -> int:
-    raise OSError(errno.ENOSYS, "no utime of a descriptor here")
+        now = os.stat(temp).st_mtime_ns
 
 
 def _sync(fd: int) -> None:

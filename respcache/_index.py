@@ -21,6 +21,8 @@ __all__ = ["Index", "Put", "Ticket"]
 # What became of a put.
 STORED, SAME, REFUSED, PENDING = "stored", "same", "refused", "pending"
 
+_NEVER = float("inf")
+
 
 class Ticket:
     """What had happened to a cache when work on a result began.
@@ -81,6 +83,7 @@ class Index:
         "_paths",
         "_read",
         "_refer",
+        "_soonest",
         "bytes",
         "is_complete",
         "items",
@@ -103,6 +106,7 @@ class Index:
         self.sizes: Callable[[Any], int] = len
         self.bytes = 0
         self._deadlines: dict[str, float] = {}
+        self._soonest = _NEVER  # no deadline is earlier
         self._paths: dict[str, tuple[tuple[str, bool], ...]] = {}
         self.removals: list[Removal] = []
         self.is_complete = True
@@ -115,6 +119,7 @@ class Index:
         self.sizes = other.sizes
         self.bytes = other.bytes
         self._deadlines = other._deadlines.copy()
+        self._soonest = other._soonest
         self._paths = other._paths.copy()
 
     def copy(self) -> Index:
@@ -146,6 +151,7 @@ class Index:
         self.bytes += size
         if deadline is not None:
             self._deadlines[key] = deadline
+            self._soonest = min(self._soonest, deadline)
         if paths:
             self._paths[key] = paths
 
@@ -167,7 +173,15 @@ class Index:
 
     def expired(self, now: float) -> list[str]:
         """Return the keys of the entries whose own ttl has run out."""
-        return [key for key, deadline in self._deadlines.items() if deadline <= now]
+        if now < self._soonest:
+            return []
+        self._soonest = min(
+            (deadline for deadline in self._deadlines.values() if deadline > now), default=_NEVER
+        )
+        late = [key for key, deadline in self._deadlines.items() if deadline <= now]
+        if late:
+            self._soonest = min(self._soonest, now)  # until they are dropped
+        return late
 
     def measure(self, scope: str, now: float) -> tuple[int, int]:
         """Return how many entries under *scope* have not expired, and their bytes."""
@@ -292,9 +306,14 @@ class Index:
         self.limits = limits
         for key in self.expired(now):
             self.drop(key)
-        entries = limits.get("max_entries", len(self.items))
-        total = limits.get("max_bytes", self.bytes)
-        for key in list(self.items) if len(self.items) > entries or self.bytes > total else ():
-            if len(self.items) <= entries and self.bytes <= total:
+        excess = len(self.items) - limits.get("max_entries", len(self.items))
+        surplus = self.bytes - limits.get("max_bytes", self.bytes)
+        oldest = []
+        for key, reference in self.items.items():
+            if excess <= 0 and surplus <= 0:
                 break
+            oldest.append(key)
+            excess -= 1
+            surplus -= self.sizes(reference)
+        for key in oldest:
             self.drop(key)

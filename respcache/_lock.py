@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import RLock
+from _thread import TIMEOUT_MAX, RLock
 from _weakref import ref
 from time import monotonic, sleep
 
@@ -195,7 +195,7 @@ class FileLock:
         mutex: Any = self._mutex
         if mutex._is_owned():
             raise LockTimeoutError(self.path, 0.0)
-        timeout = 0.0 if self._impatient else self.timeout
+        timeout = 0.0 if self._impatient else min(self.timeout, TIMEOUT_MAX)
         began = monotonic()
         # A signal handler may raise between any two lines here. So all is asked
         # of the locks themselves, not of variables, and freed twice over.
