@@ -1,0 +1,5 @@
+"""What respcache costs, as ratios to others that do the same job in the same run.
+
+One file per question: ``bench_hit``, ``bench_document``, ``bench_cold`` and
+``bench_lock``. ``python -m benchmarks`` runs them. They report and never gate.
+"""

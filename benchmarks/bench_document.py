@@ -1,0 +1,79 @@
+"""What does a store into a document cost, by how much the document holds?
+
+Each store replaces one response by another. "After another's" means that
+another instance has stored since, so that the file must be read again first.
+The floor reads, decodes, changes, encodes and publishes the same bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from time import perf_counter
+
+from . import contenders
+from ._data import question, text
+from ._harness import Crew, Effort, Group, Table, samples_of
+
+_SIZES = (100, 1_000, 10_000)
+_STORES = 3  # in a round
+_TASKS = {"alone": 0.7, "after_another": 1.0}  # and what to reach against the floor
+
+
+class Worker:
+    def __init__(self, contender: str) -> None:
+        self._contender = contenders.load(contender)
+        self._serial = itertools.count()
+        self._entries = 0
+
+    def prepare(self, folder: str, entries: int, fsync: bool) -> None:
+        pairs = [(question(number), text(number)) for number in range(entries)]
+        path = f"{folder}/{entries}-{fsync}"
+        self._one = self._contender.open(path, pairs, fsync=fsync)
+        self._other = self._contender.open(path, fsync=fsync)
+        self._entries = entries
+
+    def alone(self) -> list[float]:
+        self._store(self._one)  # so that the last store is its own
+        return [self._store(self._one) for _ in range(_STORES)]
+
+    def after_another(self) -> list[float]:
+        seconds = []
+        for _ in range(_STORES):
+            self._store(self._other)
+            seconds.append(self._store(self._one))
+        return seconds
+
+    def _store(self, handle: object) -> float:
+        asked = question(random.randrange(self._entries))
+        response = f"{next(self._serial):08} {text(random.randrange(self._entries), 1015)}"
+        began = perf_counter()
+        self._contender.store(handle, asked, response)
+        return perf_counter() - began
+
+
+def run(effort: Effort, folder: Path) -> list[Table]:
+    tables = []
+    for fsync in (True, False):
+        groups: dict[str, list[Group]] = {task: [] for task in _TASKS}
+        for entries in sorted({min(size, effort.entries) for size in _SIZES}):
+            with Crew(__name__, ("floor", "respcache", "diskcache")) as crew:
+                crew.ask("prepare", folder=str(folder), entries=entries, fsync=fsync)
+                for task, reach in _TASKS.items():
+                    label = f"{entries:,} entries"
+                    values = crew.race(f"document, {task}, {label}", effort.rounds, task)
+                    group = Group(label, samples_of(values, "ms"), {"floor": reach})
+                    groups[task].append(group)
+        durability = "fsync" if fsync else "no fsync"
+        tables += [
+            Table(
+                f"A store into a document, {task.replace('_', ' ')}'s, {durability}"
+                if task == "after_another"
+                else f"A store into a document, alone, {durability}",
+                groups[task],
+                ("floor", "diskcache"),
+            )
+            for task in _TASKS
+        ]
+    return tables
