@@ -20,15 +20,36 @@ except ImportError:  # Windows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
+    from typing import Self
 
-__all__ = ["KEEPS_OPEN", "is_mount_point", "make_folder", "read", "replace", "set_aside", "sweep"]
+__all__ = [
+    "APPEND",
+    "KEEPS_OPEN",
+    "READ",
+    "Replacement",
+    "is_mount_point",
+    "make_folder",
+    "read",
+    "replace",
+    "set_aside",
+    "sweep",
+    "sync_data",
+    "write",
+]
 
-_READ = (
+READ = (
     os.O_RDONLY
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NONBLOCK", 0)  # a FIFO at the path must not hang us
+)
+APPEND = (
+    os.O_WRONLY
+    | os.O_APPEND
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
 )
 _MAKE = (
     os.O_RDWR
@@ -58,7 +79,7 @@ def read(path: str) -> tuple[int, os.stat_result, bytes]:
         OSError: It can't be read. "Can't read" is not "empty".
         StoreError: It is not a regular file.
     """
-    fd = os.open(path, _READ)
+    fd = os.open(path, READ)
     try:
         status = os.fstat(fd)
         if (status.st_mode & 0o170000) != 0o100000:
@@ -87,59 +108,105 @@ def make_folder(path: str, mode: int) -> None:
     os.chmod(path, mode | (mode & 0o444) >> 2 | 0o700)
 
 
+class Replacement:
+    """A new file on its way to the place of an old one.
+
+    Used with ``with``: whatever happens, no temp file is left. The new file
+    keeps the permissions and owner of the old one, and its mtime is strictly
+    later, so that no reader can take it for the old.
+
+    Args:
+        path: The real path; a symlink there would be replaced.
+        mode: The permissions of a file that is new.
+    """
+
+    def __init__(self, path: str, mode: int) -> None:
+        self._path = path
+        self._mode = mode
+        self._temp = ""
+        self.fd = -1
+
+    def __enter__(self) -> Self:
+        self._temp, self.fd = _make_temp(self._path)
+        return self
+
+    def write(self, parts: Iterable[bytes]) -> None:
+        """Write *parts* after what is there."""
+        for part in parts:
+            write(self.fd, part)
+
+    def publish(self, *, fsync: bool, is_current: Callable[[], bool]) -> bool:
+        """Put the file in its place, under the cache's lock.
+
+        Args:
+            fsync: Wait until the disk has it, before and after the rename.
+            is_current: Asked right before the rename.
+
+        Returns:
+            Whether it was done; not if *is_current* said no.
+
+        Raises:
+            OSError: The old file is as it was.
+        """
+        old = _status(self._path)
+        _dress(self.fd, self._temp, self._mode, old)
+        if old is not None:
+            _outdate(self._temp, old.st_mtime_ns)
+        if fsync:
+            _sync(self.fd)
+        if not is_current():
+            return False
+        if not KEEPS_OPEN:
+            self._close()
+        _rename(self._temp, self._path)
+        self._temp = ""
+        if fsync:
+            _sync_folder(os.path.dirname(self._path))
+        return True
+
+    def take(self) -> int:
+        """Return the descriptor, which is the caller's from now on; -1 if it is closed."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0 and fcntl is not None:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        return fd
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+        if self._temp:
+            try:
+                os.unlink(self._temp)
+            except OSError:
+                pass  # a signal handler that raised after the rename finds none
+
+    def _close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
 def replace(
     path: str,
-    parts: Sequence[bytes],
+    parts: Iterable[bytes],
     *,
     mode: int,
     fsync: bool,
     is_current: Callable[[], bool],
 ) -> tuple[int | None, os.stat_result] | None:
-    """Put *parts* in the place of the file *path*; the caller holds its lock.
-
-    The new file keeps the permissions and owner of the old one, and its mtime
-    is strictly later, so that no reader can take it for the old.
-
-    Args:
-        path: The real path; a symlink there would be replaced.
-        parts: The new content.
-        mode: The permissions of a file that is new.
-        fsync: Wait until the disk has it, before and after the rename.
-        is_current: Asked right before the rename.
+    """Put *parts* in the place of the file *path*, as :class:`Replacement` does it.
 
     Returns:
         A descriptor of the new file (None where an open one would stand in the
         way of the next replacement) and its status, or None if *is_current* said
         no: then nothing was changed.
-
-    Raises:
-        OSError: The old file is as it was, and no temp file is left.
     """
-    old = _status(path)
-    temp, fd = _make_temp(path)
-    try:
-        _write(fd, parts)
-        _dress(fd, temp, mode, old)
-        if old is not None:
-            _outdate(temp, old.st_mtime_ns)
-        if fsync:
-            _sync(fd)
-        if not is_current():
-            _discard(fd, temp)
+    with Replacement(path, mode) as made:
+        made.write(parts)
+        if not made.publish(fsync=fsync, is_current=is_current):
             return None
-        if not KEEPS_OPEN:
-            os.close(fd)
-        _rename(temp, path)
-    except BaseException:
-        # A KeyboardInterrupt after the rename finds no temp file to remove.
-        _discard(fd, temp)
-        raise
-    if fsync:
-        _sync_folder(os.path.dirname(path))
-    if not KEEPS_OPEN:
+        fd = made.take()
+    if fd < 0:
         return None, os.stat(path)
-    if fcntl is not None:
-        fcntl.flock(fd, fcntl.LOCK_UN)
     return fd, os.fstat(fd)  # after the rename, which changes ctime
 
 
@@ -179,11 +246,13 @@ def _discard(fd: int, temp: str) -> None:
         pass
 
 
-def _write(fd: int, parts: Sequence[bytes]) -> None:
-    for part in parts:
-        view = memoryview(part)
-        while view:
-            view = view[os.write(fd, view) :]
+def write(fd: int, data: bytes) -> None:
+    """Write all of *data*."""
+    done = os.write(fd, data)
+    if done < len(data):
+        view = memoryview(data)
+        while done < len(view):
+            done += os.write(fd, view[done:])
 
 
 def _dress(fd: int, temp: str, mode: int, old: os.stat_result | None) -> None:
@@ -221,6 +290,14 @@ def _sync(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)  # macOS: fsync stops at the drive's own cache
     else:
         os.fsync(fd)
+
+
+def sync_data(fd: int) -> None:
+    """Wait until the disk has the bytes of *fd*."""
+    if hasattr(fcntl, "F_FULLFSYNC") or not hasattr(os, "fdatasync"):
+        _sync(fd)
+    else:
+        os.fdatasync(fd)
 
 
 def _sync_folder(path: str) -> None:

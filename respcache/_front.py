@@ -7,9 +7,10 @@ import time
 
 from ._config import check
 from ._entry import Entry
-from ._index import PENDING, REFUSED, SAME, STORED, Put, Ticket
+from ._index import Put, Ticket
 from ._json import decode
 from ._keys import scope_of
+from ._plan import PENDING, REFUSED, SAME, STORED
 from ._rules import Removal, is_fresh, stricter
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
@@ -123,7 +124,7 @@ class Front:
             "limits": {name: options[name] for name in ("max_entries", "max_bytes")},
             "now": self._now,
             "mode": self._mode,
-            "fsync": options["fsync"] is not False,
+            "fsync": options["fsync"],
             "lock_timeout": options["lock_timeout"],
             "on_error": options["on_error"],
         }

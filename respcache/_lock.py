@@ -208,11 +208,14 @@ class FileLock:
             return work()
         finally:
             if mutex._is_owned():
+                is_free = False
                 try:
                     self._free()
+                    is_free = True
                 finally:
                     try:
-                        self._free()
+                        if not is_free:
+                            self._free()
                     finally:
                         mutex.release()
 
@@ -222,8 +225,7 @@ class FileLock:
         A temp cleaner or ``git clean`` may unlink it; the next to come would
         lock a new file and be inside together with us.
         """
-        file = self._file
-        return file is not None and file.is_ours() and file.is_at(self.path)
+        return self._file is not None and self._file.is_at(self.path)
 
     def _take(self, timeout: float) -> None:
         wait = pauses(timeout)

@@ -18,15 +18,15 @@ for. If not (edited by hand, cut off, damaged), the file is parsed whole.
 from __future__ import annotations
 
 import os
-import time
 from _thread import RLock
 
-from .._atomic import KEEPS_OPEN, read, replace, set_aside
+from .._atomic import KEEPS_OPEN, read, replace
 from .._entry import Entry, from_form, from_line, key_of, line_start
 from .._index import Index
 from .._json import encode, scan
 from .._lock import Descriptor
 from .._paths import signature
+from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError
 from . import FormatSwitched
@@ -42,6 +42,7 @@ __all__ = ["DocumentStore", "parse_object", "salvage", "text_of", "version_of"]
 _VERSION = 1
 _MEMORY = 128  # removals that the header remembers
 _HEAD = b'{"respcache": 1, '
+LOG = b'{"respcache": 1, "log": true'
 _ENTRIES = b'"entries": {\n'
 _CLOSE = b"},\n"
 _END = b'"end": '
@@ -102,7 +103,7 @@ class _Frame:
                     items[key] = line
             except ValueError:
                 is_whole = False
-        index.bytes = sum(map(len, items.values()))
+        index.bytes = sum(map(len, items.values())) - 2 * len(items)
         return is_whole and len(items) == self.count, gone
 
 
@@ -189,6 +190,8 @@ class DocumentStore(FileStore):
     def _view_of(self, data: bytes, **facts: Any) -> View:
         if not data or data.isspace():
             return View(_new_index(), **facts)
+        if data.startswith(LOG):
+            raise FormatSwitched("log")
         version = version_of(data)
         if version is not None and version > _VERSION:
             why = f"was written by a newer respcache (format {version}); upgrade to share it"
@@ -217,9 +220,17 @@ class DocumentStore(FileStore):
         end = b'%s{"entries": %d, "bytes": %d}}\n' % (_END, len(lines), size)
         return [head, body, _CLOSE + end]
 
-    def _publish(self, view: View, index: Index, is_current: Callable[[], bool]) -> View | None:
+    def _refer(self, entry: Entry) -> Any:
+        """Return what the index holds of *entry*."""
+        return (entry.line or b"") + b",\n"
+
+    def _publish(self, view: View, plan: Plan, is_current: Callable[[], bool]) -> View | None:
+        index = view.index.copy()
         if view.is_corrupt:
-            self._set_aside(index)
+            for key in [key for key in index.items if index.get(key) is None]:
+                index.drop(key)
+            self._set_aside(view, len(index.items))
+        plan.carry_out(index, self._refer)
         parts = self._parts_of(index)
         made = replace(
             self._target, parts, mode=self._mode, fsync=self._fsync, is_current=is_current
@@ -228,7 +239,7 @@ class DocumentStore(FileStore):
             return None
         fd, status = made
         self._tell_size(sum(map(len, parts)))
-        return View(index, signature(status), None if fd is None else _kept(fd))
+        return View(index, signature(status), None if fd is None else Descriptor(fd))
 
     def _tell_size(self, size: int) -> None:
         if size > _LARGE and not self._is_large:
@@ -241,20 +252,6 @@ class DocumentStore(FileStore):
                 size / 1e6,
             )
         self._is_large = size > _LARGE
-
-    def _set_aside(self, index: Index) -> None:
-        for key in list(index.items):
-            if index.get(key) is None:
-                index.drop(key)
-        now = time.time_ns()
-        day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
-        aside = set_aside(self._target, f"{day}-{now % 10**9:09d}")
-        self._warn(
-            StoreError(
-                self._target,
-                f"was damaged; {len(index.items)} entries could be read, and a copy is at {aside}",
-            )
-        )
 
 
 def _kept(fd: int) -> Descriptor | None:
@@ -277,13 +274,8 @@ def _read(key: str, line: bytes) -> Entry | None:
         return None
 
 
-def _refer(entry: Entry) -> tuple[bytes, int]:
-    line = (entry.line or b"") + b",\n"
-    return line, len(line)
-
-
 def _new_index() -> Index:
-    return Index(_read, _refer, _MEMORY)
+    return Index(_read, lambda line: len(line) - 2, _MEMORY)
 
 
 def version_of(data: bytes) -> int | None:
@@ -337,7 +329,8 @@ def _take_header(index: Index, header: Any) -> None:
 
 def _add(index: Index, entry: Entry) -> None:
     deadline = None if entry.ttl is None else entry.stored_at + entry.ttl
-    index.add(entry.key, *_refer(entry), deadline, entry.touched())
+    line = (entry.line or b"").removesuffix(b",\n") + b",\n"
+    index.add(entry.key, line, len(line) - 2, deadline, entry.touched())
 
 
 def _parse(data: bytes) -> tuple[Index, bool]:

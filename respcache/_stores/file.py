@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from _thread import RLock
 
-from .._atomic import make_folder, refuse_mount_point, sweep
-from .._index import PENDING, SAME, Index, Put, Ticket
+from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
+from .._index import Index, Put, Ticket
 from .._lock import Descriptor, FileLock, make_lock, on_fork
 from .._paths import signature
+from .._plan import PENDING, SAME, Plan
 from ..errors import LockTimeoutError, StoreError
 from . import new_id
 
@@ -78,17 +80,23 @@ class View:
         if entry is None:
             entry = self._find(key)
             if entry is not None:
-                if self.kept > _DECODED:
-                    self.decoded = {}
-                    self.kept = 0
-                self.kept += len(entry.raw or "") + (
-                    len(entry.value) if type(entry.value) is str else 0
-                )
-                self.decoded[key] = entry
+                self.keep(key, entry)
         return entry
+
+    def keep(self, key: str, entry: Entry) -> None:
+        """Keep *entry* decoded, within a bound."""
+        if self.kept > _DECODED:
+            self.decoded = {}
+            self.kept = 0
+        self.kept += len(entry.raw or "") + (len(entry.value) if type(entry.value) is str else 0)
+        self.decoded[key] = entry
 
     def _find(self, key: str) -> Entry | None:
         return self.index.get(key)
+
+    def is_cold_for(self, key: str) -> bool:
+        """Tell whether an answer about *key* would have to be searched for."""
+        return False
 
     def before(self) -> tuple[Index, dict[str, Entry], int] | None:
         """Return what a later view can start from: entries, and which of them are decoded."""
@@ -101,7 +109,7 @@ class FileStore:
     Args:
         path: The absolute path of the file.
         mode: Permissions of the file and its lock when they are made.
-        fsync: Whether a commit waits for the disk.
+        fsync: Whether a commit waits for the disk. None: as the format does.
         lock_timeout: Seconds to wait for the lock.
         limits: ``max_entries`` and ``max_bytes``.
         on_error: ``"raise"`` an error, or ``"warn"`` once and go on.
@@ -109,13 +117,14 @@ class FileStore:
     """
 
     is_flat = False
+    _syncs = True
 
     def __init__(
         self,
         path: str,
         *,
         mode: int,
-        fsync: bool,
+        fsync: bool | None,
         lock_timeout: float,
         limits: dict[str, int | None],
         on_error: str,
@@ -123,7 +132,7 @@ class FileStore:
     ) -> None:
         self.path = path
         self._mode = mode
-        self._fsync = fsync
+        self._fsync = self._syncs if fsync is None else fsync
         self._timeout = lock_timeout
         self._limits = limits
         self._raises = on_error == "raise"
@@ -142,6 +151,10 @@ class FileStore:
 
     # What a format knows.
 
+    def _size(self, entry: Entry) -> int:
+        """Return the bytes that *entry* counts for."""
+        return len(entry.line or b"")
+
     def _blank(self) -> View:
         """Return the view of a file that is not there."""
         raise NotImplementedError
@@ -150,8 +163,8 @@ class FileStore:
         """Return the view of the file at the path."""
         raise NotImplementedError  # each format reads its own bytes
 
-    def _publish(self, view: View, index: Index, is_current: Callable[[], bool]) -> View | None:
-        """Write *index* in the place of *view*; None if *is_current* said no."""
+    def _publish(self, view: View, plan: Plan, is_current: Callable[[], bool]) -> View | None:
+        """Write what *plan* makes of *view*; None if *is_current* said no."""
         raise NotImplementedError  # each format writes its own bytes
 
     # Reading: no lock, no waiting for a writer.
@@ -219,8 +232,10 @@ class FileStore:
             return view
 
     def _adopt(self, view: View) -> None:
+        if view is self._view:
+            return
         last = self._view.history.last_removal()
-        if last is not None and all(last != removal.id for removal in view.history.removals):
+        if last is not None and all(last != each.id for each in reversed(view.history.removals)):
             # Deleted, restored or cleared by an outsider: what was remembered
             # of the time before is gone.
             self._lives += 1
@@ -231,7 +246,7 @@ class FileStore:
         with self._mutex:
             for put in self._puts:
                 if put.entry.key == key:
-                    if view.index.admits(put):
+                    if self._plan(view).admits(put):
                         return put.entry
                     break
             entry = view.get(key)
@@ -283,7 +298,10 @@ class FileStore:
 
     def _is_known(self, put: Put) -> bool:
         """Tell, after a look at the file but without the lock, whether nothing would change."""
-        current = self._fresh().get(put.entry.key)
+        key = put.entry.key
+        if self._view.is_cold_for(key) or self._view.get(key) is None:
+            return False  # most stores are new, and need no look at the file yet
+        current = self._fresh().get(key)
         return current is not None and current.still_says(put.entry, self._now())
 
     def remove(self, removal: Removal, *, commit: bool = True) -> int:
@@ -305,20 +323,10 @@ class FileStore:
             return touched
 
     def discard(self, entries: Sequence[Entry]) -> int:
-        def change(index: Index) -> tuple[bool, int]:
-            gone = [
-                entry.key
-                for entry in entries
-                if (kept := index.get(entry.key)) is not None and kept.id == entry.id
-            ]
-            for key in gone:
-                index.drop(key)
-            return bool(gone), len(gone)
-
         if not entries:
             return 0
         try:
-            return self._transact(change)
+            return self._transact(lambda plan: plan.discard(entries))
         except OSError as error:
             self._complain(error)
             return 0
@@ -347,41 +355,36 @@ class FileStore:
             waiting = tuple(self._puts)
         taken = 0
 
-        def change(index: Index) -> tuple[bool, list[str]]:
+        def change(plan: Plan) -> list[str]:
             nonlocal taken
-            changed = False
             for removal in removals:
-                one, _, gone = self._apply(index, (), (removal,))
-                changed |= one
+                gone = plan.remove(removal)
                 taken += gone if removal is of else 0
-            one, _, _ = self._apply(index, waiting, ())
-            two, fates, _ = self._apply(index, puts, (), renew)
-            return changed | one | two, fates
+            for put in waiting:
+                plan.put(put)
+            return [plan.put(put, renew=renew) for put in puts]
 
-        fates = self._transact(change, removals)
+        only = None
+        if len(puts) == 1 and puts[0].ticket is None and not (removals or waiting):
+            only = puts[0].entry.key
+        fates = self._transact(change, removals, only)
         self._settle(removals, waiting)
         return fates, taken
 
-    def _apply(
-        self,
-        index: Index,
-        puts: Sequence[Put],
-        removals: Sequence[Removal],
-        renew: bool = False,
-    ) -> tuple[bool, list[str], int]:
-        return index.apply(
-            puts,
-            removals,
-            now=self._now(),
-            limits=self._limits,
-            renew=renew,
-            birth=new_id(),
-        )
+    def _plan(self, view: View, only: str | None = None) -> Plan:
+        """Return a plan for *view*, of which only the entry of the key *only* may be asked."""
+        return self._plan_for(view.index)
+
+    def _plan_for(self, index: Index) -> Plan:
+        return Plan(index, size=self._size, now=self._now(), limits=self._limits, birth=new_id)
 
     def _transact(
-        self, change: Callable[[Index], tuple[bool, T]], removals: Sequence[Removal] = ()
+        self,
+        change: Callable[[Plan], T],
+        removals: Sequence[Removal] = (),
+        only: str | None = None,
     ) -> T:
-        """Publish what *change* makes of the index on disk.
+        """Publish what *change* plans for what is on disk.
 
         Raises:
             LockTimeoutError, StoreError, OSError: Nothing was committed, but for
@@ -389,7 +392,7 @@ class FileStore:
         """
         for _ in range(_TRIES):
             lock = self._ready()
-            result, is_settled = lock.run(lambda: self._attempt(change, removals))
+            result, is_settled = lock.run(lambda: self._attempt(change, removals, only))
             if is_settled:
                 self._warned.clear()
                 return result
@@ -398,8 +401,10 @@ class FileStore:
         )
 
     def _ready(self) -> FileLock:
-        target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
         lock = self._lock
+        if lock is not None and self._is_in_place():
+            return lock
+        target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
         if lock is None or target != self._target:
             if lock is not None:
                 lock.close()
@@ -409,10 +414,22 @@ class FileStore:
         make_folder(os.path.dirname(target), self._mode)
         return lock
 
+    def _is_in_place(self) -> bool:
+        """Tell by one look that the path still leads where it led."""
+        known = self._view.signature
+        if known is None:
+            return False
+        try:
+            status = os.lstat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == known[:2] and status.st_mode & 0o170000 == 0o100000
+
     def _attempt(
         self,
-        change: Callable[[Index], tuple[bool, T]],
+        change: Callable[[Plan], T],
         removals: Sequence[Removal],
+        only: str | None,
     ) -> tuple[T, bool]:
         """Do one try under the lock; return its result and whether it holds."""
         if not self._is_swept:
@@ -421,12 +438,13 @@ class FileStore:
         lock = self._lock
         assert lock is not None
         view = self._load_for_writing()
-        index = view.index.copy()
-        changed, result = change(index)
-        if not changed and not view.is_corrupt:
+        plan = self._plan(view, only)
+        result = change(plan)
+        plan.enforce()
+        if not plan.is_change and not view.is_corrupt:
             return result, True
         try:
-            new = self._publish(view, index, lambda: lock.is_held() and self._is_at(view))
+            new = self._publish(view, plan, lambda: lock.is_held() and self._is_at(view))
         except OSError as error:
             if removals and error.errno in _FULL:
                 # Entries can be had again, stale answers can't be taken back.
@@ -508,6 +526,17 @@ class FileStore:
         made = StoreError(path, f"{why}; entries stay in memory until it can be used", error.errno)
         made.__cause__ = error
         return made
+
+    def _set_aside(self, view: View, count: int) -> None:
+        """Keep a copy of the damaged file of *view*, of which *count* entries could be read."""
+        now = time.time_ns()
+        day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
+        aside = set_aside(self._target, f"{day}-{now % 10**9:09d}")
+        status = os.stat(self._target)
+        if view.signature is not None and signature(status)[:4] == view.signature[:4]:
+            view.signature = signature(status)  # a second link changes the ctime
+        why = f"was damaged; {count} entries could be read, and a copy is at {aside}"
+        self._warn(StoreError(self._target, why))
 
     def _complain(self, error: OSError) -> None:
         explained = self._explain(error)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 from .._entry import Entry
-from .._index import REFUSED, Index, Put
+from .._index import Index, Put
 from .._json import quote
+from .._plan import REFUSED
 from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
 from .document import DocumentStore, parse_object, salvage, text_of
@@ -23,27 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from .._index import Ticket
-    from .._rules import Removal
-
 __all__ = ["FlatStore"]
 
 _GO = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
-
-
-class _FlatIndex(Index):
-    """An index that remembers no removals: the file has no place for them."""
-
-    __slots__ = ()
-
-    def _since(self, ticket: Ticket) -> list[Removal]:
-        return []
-
-    def _begin(self, birth: str) -> None:
-        pass
-
-    def _remember(self, removal: Removal, birth: str) -> bool:
-        return False
 
 
 class FlatStore(DocumentStore):
@@ -77,6 +60,12 @@ class FlatStore(DocumentStore):
         lasting = [put for put in puts if put.entry.ttl is None]
         fates = iter(super().put(lasting, renew=renew) if lasting else ())
         return [REFUSED if put.entry.ttl is not None else next(fates) for put in puts]
+
+    def _size(self, entry: Entry) -> int:
+        return len(entry.key.encode()) + len(entry.value.encode())
+
+    def _refer(self, entry: Entry) -> Any:
+        return entry.value, self._size(entry)
 
     def _blank(self) -> View:
         return View(_new_index())
@@ -114,18 +103,7 @@ _REMEDY = "a respcache document (any other .json file) takes it"
 
 
 def _new_index() -> Index:
-    index = _FlatIndex(_read, _refer, 0)
-    index.sizes = _size
-    return index
-
-
-def _size(reference: tuple[str, int]) -> int:
-    return reference[1]
-
-
-def _refer(entry: Entry) -> tuple[tuple[str, int], int]:
-    size = len(entry.key.encode()) + len(entry.value.encode())
-    return (entry.value, size), size
+    return Index(_read, lambda reference: reference[1], memory=0)
 
 
 def _read(key: str, reference: tuple[str, int]) -> Entry:

@@ -6,15 +6,18 @@ from _thread import RLock
 
 from .._index import Index, Put, Ticket
 from .._lock import on_fork
+from .._plan import Plan
 from . import new_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, TypeVar
 
     from .._entry import Entry
     from .._rules import Removal
+
+    T = TypeVar("T")
 
 __all__ = ["MemoryStore"]
 
@@ -25,10 +28,14 @@ def _size(reference: tuple[Entry, int]) -> int:
     return reference[1]
 
 
-def _refer(entry: Entry) -> tuple[tuple[Entry, int], int]:
-    size = len(entry.line or b"")
+def _entry_size(entry: Entry) -> int:
+    return len(entry.line or b"")
+
+
+def _refer(entry: Entry) -> tuple[Entry, int]:
+    size = _entry_size(entry)
     entry.line = None
-    return (entry, size), size
+    return entry, size
 
 
 class MemoryStore:
@@ -46,8 +53,7 @@ class MemoryStore:
         self._limits = limits
         self._now = now
         self._mutex = RLock()
-        self._index = Index(lambda _, reference: reference[0], _refer, _MEMORY)
-        self._index.sizes = _size
+        self._index = Index(lambda _, reference: reference[0], _size, _MEMORY)
         on_fork(self)
 
     def get(self, key: str) -> Entry | None:
@@ -55,36 +61,26 @@ class MemoryStore:
         return None if reference is None else reference[0]
 
     def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
-        return self._change(puts, (), renew)[0]
+        return self._change(lambda plan: [plan.put(put, renew=renew) for put in puts])
 
     def remove(self, removal: Removal, *, commit: bool = True) -> int:
-        return self._change((), (removal,), False)[1]
+        return self._change(lambda plan: plan.remove(removal))
 
     def discard(self, entries: Sequence[Entry]) -> int:
-        with self._mutex:
-            index = self._index.copy()
-            gone = [entry for entry in entries if index.get(entry.key) is entry]
-            for entry in gone:
-                index.drop(entry.key)
-            self._index = index
-            return len(gone)
+        return self._change(lambda plan: plan.discard(entries))
 
-    def _change(
-        self, puts: Sequence[Put], removals: Sequence[Removal], renew: bool
-    ) -> tuple[list[str], int]:
+    def _change(self, work: Callable[[Plan], T]) -> T:
         with self._mutex:
-            # A lookup in another thread must see a batch whole or not at all.
-            index = self._index if len(puts) + len(removals) == 1 else self._index.copy()
-            _, fates, gone = index.apply(
-                puts,
-                removals,
-                now=self._now(),
-                limits=self._limits,
-                renew=renew,
-                birth=new_id(),
-            )
+            index = self._index
+            plan = Plan(index, size=_entry_size, now=self._now(), limits=self._limits, birth=new_id)
+            result = work(plan)
+            plan.enforce()
+            if len(plan.adds) + len(plan.drops) > 1:
+                # A lookup in another thread must see a batch whole or not at all.
+                index = index.copy()
+            plan.carry_out(index, _refer)
             self._index = index
-            return fates, gone
+            return result
 
     def ticket(self, key: str) -> Ticket:
         index = self._index
