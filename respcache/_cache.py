@@ -89,7 +89,7 @@ class Cache(Front):
         serve_if: Callable[[Hit], object] | None = None,
         on_event: Callable[[Event], object] | None = None,
         on_error: Literal["warn", "raise"] = "warn",
-        format: Literal["document", "flat"] | None = None,
+        format: Literal["document", "log", "flat"] | None = None,
         fsync: bool | None = None,
         mode: int = 0o600,
         lock_timeout: float = 10.0,

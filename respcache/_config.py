@@ -108,7 +108,7 @@ _RULES: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
     "serve_if": (None, _function),
     "on_event": (None, _function),
     "on_error": ("warn", _one_of("warn", "raise")),
-    "format": (None, _one_of(None, "document", "flat")),
+    "format": (None, _one_of(None, "document", "log", "flat")),
     "fsync": (None, _maybe_flag),
     "mode": (0o600, _mode),
     "lock_timeout": (10.0, _duration),

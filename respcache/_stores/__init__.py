@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FormatSwitched", "Store", "format_of", "new_id", "open_store"]
 
-_SUFFIXES = {".json": "document"}
-_FORMATS = ("document", "flat")
+_SUFFIXES = {".json": "document", ".jsonl": "log"}
+_FORMATS = ("document", "log", "flat")
 
 
 class FormatSwitched(Exception):  # noqa: N818 - a signal to the front, never seen outside
@@ -94,7 +94,7 @@ def format_of(path: str, format: str | None) -> str:
     except KeyError:
         raise ConfigError(
             f"path={path!r}: the suffix {suffix!r} tells no format; "
-            f"name the file .json, or pass format= as one of {', '.join(map(repr, _FORMATS))}"
+            f"name the file .json or .jsonl, or pass format= as one of {', '.join(map(repr, _FORMATS))}"
         ) from None
 
 
@@ -110,6 +110,10 @@ def open_store(
         from .flat import FlatStore
 
         return FlatStore(path, is_asked_for=is_asked_for, **options)
+    if format == "log":
+        from .log import LogStore
+
+        return LogStore(path, **options)
     from .document import DocumentStore
 
     return DocumentStore(path, **options)
