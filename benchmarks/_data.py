@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
-_WORDS = (
-    "the a of to in is that for it as was with on are by this have from refund receipt order "
-    "delivery customer account invoice within thirty days unless damaged original packaging "
-    "returned store policy section agreement applies please contact support before shipping"
-).split()
+_TEXT = (
+    "The customer may return an order within thirty days of its delivery, with the receipt and in "
+    "the original packaging, unless the policy of the store says otherwise. Please contact support "
+    "before shipping anything that was damaged: the refund is made to the account on the invoice."
+)
+_WORDS = _TEXT.split()
 
 
 def question(number: int) -> str:
@@ -36,4 +38,4 @@ def form(number: int) -> dict[str, Any]:
     }
 
 
-RESPONSES = {"text": text, "dict": form}
+RESPONSES: dict[str, Callable[[int], Any]] = {"text": text, "dict": form}

@@ -9,14 +9,16 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 SUBJECT = "respcache"
@@ -44,7 +46,7 @@ class Effort:
 
 FULL = Effort(rounds=40)
 QUICK = Effort(rounds=5, seconds=0.25)
-SMOKE = Effort(rounds=1, entries=20, seconds=0.02, processes=2)
+SMOKE = Effort(rounds=1, entries=20, seconds=0.1, processes=2)
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class Table:
                         _number(sample.p95),
                         sample.unit,
                         str(sample.n),
-                        *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+                        *(_ratio(ratio) for ratio in ratios),
                     ]
                 )
         return "\n".join([f"### {self.title}", "", *_markdown(rows), *self._verdicts(), ""])
@@ -152,6 +154,12 @@ class Table:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _ratio(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if 0.1 <= value < 100 else _number(value)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -244,21 +252,20 @@ class Crew:
     def race(self, label: str, rounds: int, task: str, **arguments: Any) -> dict[str, list[float]]:
         """Return the seconds that *task* gave for each contender."""
         runs = {
-            name: lambda child=child: child.ask(task, **arguments)
-            for name, child in self.children.items()
+            name: partial(child.ask, task, **arguments) for name, child in self.children.items()
         }
         return by_turns(label, rounds, runs)
 
 
 def by_turns(
-    label: str, rounds: int, runs: Mapping[str, Callable[[], Sequence[T]]]
-) -> dict[str, list[T]]:
+    label: str, rounds: int, runs: Mapping[K, Callable[[], Sequence[T]]]
+) -> dict[K, list[T]]:
     """Call each of *runs* once a round, and return the values that each gave.
 
     The order is new in each round, so that a drift of the machine hits all
     alike. A first round warms up and does not count.
     """
-    values: dict[str, list[T]] = {name: [] for name in runs}
+    values: dict[K, list[T]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         _progress(label, number, rounds)
         for name in random.sample(list(runs), len(runs)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from time import sleep
+from time import gmtime, sleep, strftime, time_ns
 
 from .errors import StoreError
 
@@ -380,30 +380,47 @@ def sweep(path: str) -> None:
             os.close(fd)
 
 
-def set_aside(path: str, stamp: str) -> str:
-    """Keep a copy of the corrupt file *path* as ``<name>.corrupt-<stamp>``, three at most.
-
-    *stamp* is of digits and dashes and sorts by time.
+def set_aside(path: str) -> str | None:
+    """Keep a copy of the corrupt file *path* as ``<name>.corrupt-<time>``, three at most.
 
     By a second link, so that the path is never absent; the next commit renames
     over it. The caller holds the lock.
+
+    Returns:
+        The copy; None if there is one of this very file already.
     """
     folder, name = os.path.split(path)
     mark = f"{name}.corrupt-"
-    aside = os.path.join(folder, f"{mark}{stamp}")
+    kept = sorted(each for each in os.listdir(folder) if _is_aside(each, mark))
+    status = os.stat(path)
+    for each in kept:
+        other = os.stat(os.path.join(folder, each))
+        if (other.st_size, other.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
+            return None
+    now = time_ns()
+    stamp = f"{strftime('%Y%m%d-%H%M%S', gmtime(now // 10**9))}-{now % 10**9:09d}"
+    aside = os.path.join(folder, mark + stamp)
     try:
         os.link(path, aside)
-    except FileExistsError:
-        pass
     except OSError:
         from shutil import copy2  # no hard links here
 
-        copy2(path, aside)
-    kept = sorted(
-        each
-        for each in os.listdir(folder)
-        if each.startswith(mark) and not each[len(mark) :].strip("0123456789-")
-    )
-    for each in kept[:-_ASIDE]:
+        try:
+            copy2(path, aside)
+        except BaseException:
+            if os.path.exists(aside):
+                os.unlink(aside)  # half a copy is none
+            raise
+    for each in [*kept, mark + stamp][:-_ASIDE]:
         os.unlink(os.path.join(folder, each))
     return aside
+
+
+def _is_aside(name: str, mark: str) -> bool:
+    """Tell whether we made *name*: others that look alike are not ours to remove."""
+    parts = name.removeprefix(mark).split("-")
+    return (
+        name.startswith(mark)
+        and [len(part) for part in parts] == [8, 6, 9]
+        and all(part.isdecimal() for part in parts)
+    )

@@ -8,7 +8,7 @@ from ._call import Call
 from ._config import UNSET, Config, anchored, check, check_ttl
 from ._entry import Entry, new_entry
 from ._front import Event, Front, Hit
-from ._keys import Normalizer, field_digests, flat_key, key_head
+from ._keys import Normalizer, field_digests, flat_key, key_head, split_key
 from ._rules import Removal
 from ._stores import FormatSwitched, new_id
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
@@ -209,7 +209,16 @@ class Cache(Front):
             return self._look(question, context, exact)
         if entry is None or (exact and not self._is_exact(entry, question)):
             return None
+        if not entry.is_checked and not self._belongs(entry):
+            return None
         return self._serve(entry)
+
+    def _belongs(self, entry: Entry) -> bool:
+        """Tell whether *entry* stands under the key of its question; damage may have moved it."""
+        entry.is_checked = self._is_flat or (
+            split_key(entry.key)[3] == self._normalize(entry.question)
+        )
+        return entry.is_checked
 
     def _is_exact(self, entry: Entry, question: str) -> bool:
         if self._is_flat and (self._normalizer.fold or self._normalizer.trim):
@@ -241,8 +250,8 @@ class Cache(Front):
             raise UncacheableError("$.context", "pass a dict of what the answer depends on")
         return key_head(self._scope, self._normalizer, context) + self._normalize(question)
 
-    def _checked_key(self, question: Any, context: Any) -> str:
-        """Return the key of *question*, for keeping something under it.
+    def _checked_key(self, question: Any, context: Any, place: str = "$") -> str:
+        """Return the key of *question*, at *place*, for keeping something under it.
 
         Raises:
             UncacheableError: *question* or *context* is outside the JSON domain.
@@ -250,12 +259,12 @@ class Cache(Front):
         """
         if type(question) is not str:
             kind = type(question).__name__
-            raise UncacheableError("$.question", f"a question is a str, not {kind}")
+            raise UncacheableError(f"{place}.question", f"a question is a str, not {kind}")
         try:
             question.encode()
         except UnicodeEncodeError:
             raise UncacheableError(
-                "$.question", "a lone surrogate can't be written as UTF-8; replace it"
+                f"{place}.question", "a lone surrogate can't be written as UTF-8; replace it"
             ) from None
         if self._is_flat:
             self._check_flat()
@@ -357,7 +366,7 @@ class Cache(Front):
         Raises:
             UncacheableError: Something is outside the JSON domain.
         """
-        key = self._checked_key(question, context)
+        key = self._checked_key(question, context, place)
         own = self._ttl if ttl is UNSET else ttl
         if own == 0 or not question.strip():
             return None
@@ -369,7 +378,7 @@ class Cache(Front):
             response,
             place,
             id=new_id(),
-            stored_at=round(self._now(), 6),
+            stored_at=self._stamp(),
             ttl=own,
             context=field_digests(context),
             **signed,

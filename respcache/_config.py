@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ._keys import Normalizer
+from ._rules import LONGEST
 from .errors import ConfigError
 
 TYPE_CHECKING = False
@@ -46,7 +47,9 @@ def _duration(value: Any) -> str | None:
 
 
 def _ttl(value: Any) -> str | None:
-    return None if value is None else (wrong := _duration(value)) and wrong + ", or None for ever"
+    if value is None or (_duration(value) is None and value <= LONGEST):
+        return None
+    return f"choose a number of seconds above 0, up to {LONGEST:g}, or None for ever"
 
 
 def _function(value: Any) -> str | None:

@@ -13,7 +13,7 @@ read, ``links`` the other names of those files.
 from __future__ import annotations
 
 from ._json import decode, encode, quote, scan
-from ._rules import TREE, fold, is_fresh
+from ._rules import LONGEST, TREE, fold, is_fresh
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,12 +40,14 @@ class Entry:
 
     ``value`` is the response where it is immutable; of a list or dict ``raw``,
     its JSON text, is kept, so that each caller gets its own. ``line`` is what a
-    file keeps, dropped where no file is; ``size`` the bytes of a new response.
+    file keeps, dropped where no file is; ``size`` the bytes of a new response;
+    ``is_checked`` whether a front has seen that key and question belong together.
     """
 
     __slots__ = (
         "context",
         "id",
+        "is_checked",
         "key",
         "line",
         "links",
@@ -85,6 +87,7 @@ class Entry:
         self.links = links
         self.line = line
         self.size = 0
+        self.is_checked = False
 
     @property
     def response(self) -> Any:
@@ -168,7 +171,8 @@ def _line(entry: Entry, data: bytes) -> bytes:
 
 def line_start(key: str) -> bytes:
     """Return how the line of *key* starts, up to its response."""
-    return f"{quote(key)}{_RESPONSE}".encode()
+    # No file holds a lone surrogate: a key with one is just not found.
+    return f"{quote(key)}{_RESPONSE}".encode(errors="surrogatepass")
 
 
 def key_of(line: bytes) -> str:
@@ -192,6 +196,13 @@ def from_line(key: str, line: bytes) -> Entry:
     Raises:
         ValueError: The line is damaged.
     """
+    try:
+        return _from_line(key, line)
+    except TypeError as error:  # outside the JSON domain
+        raise ValueError(str(error)) from None
+
+
+def _from_line(key: str, line: bytes) -> Entry:
     text = line.decode()
     start = text.index(_RESPONSE, len(key)) + len(_RESPONSE)
     value, end = scan(text, start)
@@ -200,6 +211,7 @@ def from_line(key: str, line: bytes) -> Entry:
     facts, stop = scan("{" + text[end + 2 :])
     if stop != len(text) - end - 1:
         raise ValueError("text after the entry")
+    encode(value)  # what JSON readers disagree on must not be served
     if type(value) is list or type(value) is dict:
         return _checked(key, None, text[start:end], facts, line)
     return _checked(key, value, None, facts, line)
@@ -229,7 +241,9 @@ def from_form(key: str, form: Any) -> Entry:
 
 def _checked(key: str, value: Any, raw: str | None, facts: Any, line: bytes | None) -> Entry:
     match facts:
-        case {"question": str(question), "id": str(id), "stored_at": int() | float() as stored_at}:
+        case {"question": str(question), "id": str(id), "stored_at": stored_at} if _is_time(
+            stored_at
+        ):
             ttl = facts.get("ttl")
             entry = Entry(
                 key,
@@ -245,7 +259,7 @@ def _checked(key: str, value: Any, raw: str | None, facts: Any, line: bytes | No
                 line=line,
             )
             if (
-                (ttl is None or (isinstance(ttl, int | float) and ttl > 0))
+                (ttl is None or (_is_time(ttl) and ttl > 0))
                 and all(
                     part is None or type(part) is dict
                     for part in (entry.context, entry.paths, entry.links)
@@ -258,6 +272,11 @@ def _checked(key: str, value: Any, raw: str | None, facts: Any, line: bytes | No
             ):
                 return entry
     raise ValueError("not the facts of an entry")
+
+
+def _is_time(value: Any) -> bool:
+    """Tell whether *value* is a number of seconds that can be reckoned with."""
+    return type(value) in (int, float) and -LONGEST <= value <= LONGEST
 
 
 def _are_dependencies(paths: dict[str, Any] | None) -> bool:

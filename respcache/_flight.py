@@ -123,12 +123,14 @@ class Flights:
         if key in leading:
             return True
         with self._mutex:
+            # Who leads never waits: two who call for each other's key would wait
+            # for ever.
             if mine.key in self._here:
-                return False
+                return bool(leading)
             self._here[mine.key] = mine
             if self._marks is not None and not self._marks.take(self._number(mine.key)):
                 del self._here[mine.key]
-                return False
+                return bool(leading)
         mine.token = _leading.set(leading | {key})
         return True
 

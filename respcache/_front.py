@@ -11,7 +11,7 @@ from ._index import Put, Ticket
 from ._json import decode
 from ._keys import scope_of
 from ._plan import PENDING, REFUSED, SAME, STORED
-from ._rules import Removal, is_fresh, stricter
+from ._rules import Removal, is_fresh, is_past, stricter
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
 
@@ -163,6 +163,11 @@ class Front:
         wall = self._clock()
         steady = self._ahead + self._monotonic()
         return wall if wall > steady else steady
+
+    def _stamp(self) -> float:
+        """Return now as entries keep it, to the microsecond, and never in the future."""
+        now = self._now()
+        return min(now, round(now, 6))
 
     def _serve(self, entry: Entry) -> Hit | None:
         """Return the hit of *entry*, if it may be served now."""
@@ -324,7 +329,7 @@ class Front:
         """Return what this namespace holds and has not expired, oldest commit first."""
         for entry in self._kept():
             now = self._now()
-            if not is_fresh(entry.stored_at, entry.ttl, now):
+            if is_past(entry.stored_at, entry.ttl, now):
                 continue
             dated = entry.stored_at == entry.stored_at
             yield Hit(

@@ -188,13 +188,8 @@ class Index:
         """Return the keys of the entries whose own ttl has run out."""
         if now < self._soonest:
             return []
-        self._soonest = min(
-            (deadline for deadline in self._deadlines.values() if deadline > now), default=_NEVER
-        )
-        late = [key for key, deadline in self._deadlines.items() if deadline <= now]
-        if late:
-            self._soonest = min(self._soonest, now)  # until they are dropped
-        return late
+        self._soonest = min(self._deadlines.values(), default=_NEVER)
+        return [key for key, deadline in self._deadlines.items() if deadline <= now]
 
     def measure(self, scope: str, now: float) -> tuple[int, int]:
         """Return how many entries under *scope* have not expired, and their bytes."""

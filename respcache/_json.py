@@ -74,11 +74,12 @@ def _from_json() -> tuple[Any, Any, Any]:
 
 try:
     quote, _encoder, _scan = _from_c()
+    _plain_encode = _encoder(False)
+    _sorted_encode = _encoder(True)
 except (ImportError, TypeError):  # another Python, or another signature of the private coders
     quote, _encoder, _scan = _from_json()
-
-_plain_encode = _encoder(False)
-_sorted_encode = _encoder(True)
+    _plain_encode = _encoder(False)
+    _sorted_encode = _encoder(True)
 
 
 def encode(value: Any, place: str = "$", *, sort: bool = False) -> bytes:
@@ -117,6 +118,10 @@ def scan(text: str, start: int = 0) -> tuple[Any, int]:
         raise ValueError(f"no JSON value at {start}") from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except (SystemError, ImportError):
+        # The C scanner takes its error from the json package, and stumbles
+        # where that can't be imported.
+        raise ValueError("not JSON") from None
 
 
 def decode(text: str) -> Any:

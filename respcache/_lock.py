@@ -197,27 +197,27 @@ class FileLock:
             raise LockTimeoutError(self.path, 0.0)
         timeout = 0.0 if self._impatient else min(self.timeout, TIMEOUT_MAX)
         began = monotonic()
-        # A signal handler may raise between any two lines here. So all is asked
-        # of the locks themselves, not of variables, and freed twice over.
+        # A signal handler may raise between any two lines here, also in what
+        # frees the locks. So all is asked of the locks themselves, not of
+        # variables, and freed twice over.
         try:
-            if not mutex.acquire(timeout=timeout):
-                self._impatient = True
-                raise LockTimeoutError(self.path, monotonic() - began)
-            self._take(max(0.0, timeout - (monotonic() - began)))
-            self._impatient = False
-            return work()
+            try:
+                if not mutex.acquire(timeout=timeout):
+                    self._impatient = True
+                    raise LockTimeoutError(self.path, monotonic() - began)
+                self._take(max(0.0, timeout - (monotonic() - began)))
+                self._impatient = False
+                return work()
+            finally:
+                self._leave()
         finally:
-            if mutex._is_owned():
-                is_free = False
-                try:
-                    self._free()
-                    is_free = True
-                finally:
-                    try:
-                        if not is_free:
-                            self._free()
-                    finally:
-                        mutex.release()
+            self._leave()
+
+    def _leave(self) -> None:
+        mutex: Any = self._mutex
+        if mutex._is_owned():
+            self._free()
+            mutex.release()
 
     def is_held(self) -> bool:
         """Tell whether the file that we locked is still the one at the path.
@@ -274,10 +274,16 @@ class FileLock:
         self._mutex = RLock()
 
     def close(self) -> None:
-        """Close the kept descriptor; the next use opens it again."""
-        file, self._file = self._file, None
-        if file is not None and file.pid == os.getpid():
-            file.close()
+        """Close the kept descriptor, unless somebody here holds the lock by it."""
+        mutex: Any = self._mutex
+        if mutex._is_owned() or not mutex.acquire(blocking=False):
+            return  # closing it would let others in
+        try:
+            file, self._file = self._file, None
+            if file is not None and file.pid == os.getpid():
+                file.close()
+        finally:
+            mutex.release()
 
 
 class PortableLock(FileLock):

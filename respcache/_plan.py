@@ -100,9 +100,11 @@ class Plan:
             return REFUSED
         current = self.get(entry.key)
         if current is not None:
+            if put.yields:
+                return SAME
             if current.id == entry.id:
                 return STORED  # by an earlier try of this same put
-            if put.yields or (not renew and current.still_says(entry, self._now)):
+            if not renew and current.still_says(entry, self._now):
                 return SAME
         self._begin()
         if entry.key in self._index.items:
@@ -194,4 +196,5 @@ class Plan:
             index.limits = self.limits
         for key, entry in self.adds.items():
             deadline = None if entry.ttl is None else entry.stored_at + entry.ttl
-            index.add(key, refer(entry), self._size(entry), deadline, entry.touched())
+            size = self._size(entry)
+            index.add(key, refer(entry), size, deadline, entry.touched())

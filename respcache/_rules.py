@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-__all__ = ["TREE", "Removal", "fold", "is_fresh", "meets", "stricter"]
+__all__ = ["LONGEST", "TREE", "Removal", "fold", "is_fresh", "is_past", "meets", "stricter"]
 
+LONGEST = 1e15  # seconds; beyond, a float no longer tells one from the next
 TREE = "tree"  # stands in an entry where a plain path has its signature
 
 
@@ -30,6 +31,11 @@ def is_fresh(stored_at: float, ttl: float | None, now: float) -> bool:
     stamp from the future) proves nothing, so with a ttl it is not fresh.
     """
     return ttl is None or 0 <= now - stored_at < ttl
+
+
+def is_past(stored_at: float, ttl: float | None, now: float) -> bool:
+    """Tell whether an entry has reached the end of its life, and may be taken out."""
+    return ttl is not None and stored_at + ttl <= now
 
 
 def fold(path: str) -> str:

@@ -10,6 +10,7 @@ from ._keys import flat_key, key_head, scope_of
 from ._plan import STORED
 from ._rules import is_fresh
 from ._stores import FormatSwitched, format_of, new_id, open_store
+from ._switches import DISABLE, READONLY, are_set, is_on
 from .errors import StoreError
 
 TYPE_CHECKING = False
@@ -27,6 +28,8 @@ __all__ = ["export", "merge"]
 
 def export(cache: Cache, path: Any) -> int:
     """Write what *cache* keeps to *path*, as :meth:`Cache.export` says."""
+    if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+        return 0
     entries = [entry for entry in cache._kept() if _is_fresh(entry, cache)]
 
     def put(store: Store) -> int:
@@ -40,6 +43,8 @@ def export(cache: Cache, path: Any) -> int:
 
 def merge(cache: Cache, path: Any) -> int:
     """Take over what *path* holds, as :meth:`Cache.merge` says."""
+    if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+        return 0
     if not os.path.exists(path):
         raise StoreError(os.fspath(path), "there is no such file to merge")
 
@@ -76,7 +81,7 @@ def _fitted(cache: Cache, entry: Entry, to_flat: bool) -> Entry:
         key if to_flat else entry.question,
         entry.response,
         id=new_id(),
-        stored_at=entry.stored_at if is_dated else round(cache._now(), 6),
+        stored_at=entry.stored_at if is_dated else cache._stamp(),
         ttl=entry.ttl,
         context=entry.context,
         paths=entry.paths,

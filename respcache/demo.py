@@ -8,6 +8,7 @@ fresh reader looks for every answer that was had, and counts what is lost.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -16,9 +17,11 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
+from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.connection import wait
 from random import Random
@@ -34,29 +37,29 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from types import ModuleType
-    from typing import Any
+    from typing import Any, TextIO
 
-    from ._front import Hit
+    from ._front import Event, Hit
 
 __all__ = ["Answer", "Library", "Report", "closest", "draw", "load_library", "run", "show"]
 
-QUESTIONS = 300  # of each process: about 7 s with 4 processes on 2 cores
+QUESTIONS = 600  # of all processes; about 250 different ones
+
+_TROUBLE = ("lost", "not kept", "processes that died")  # rows whose numbers should be 0
 
 _WORD = re.compile(r"\w+")
 _PATIENCE = 3.0  # seconds that a process gets to end by itself
 
 # Where there are no help topics: modules whose docstrings say much, and whose
 # import does nothing else.
-_MODULES = (
-    "argparse abc ast asyncio.events asyncio.tasks base64 bisect calendar cmd code codecs "
-    "collections configparser contextlib copy csv datetime decimal difflib dis doctest "
-    "email.message enum fractions functools gettext heapq html.parser http.client imaplib "
-    "inspect io ipaddress itertools json logging mailbox math mimetypes multiprocessing.pool "
-    "numbers operator optparse os pathlib pdb pickle pickletools platform plistlib pprint "
-    "profile pydoc queue random re sched selectors shelve shlex shutil smtplib socket "
-    "socketserver sqlite3 ssl statistics string struct subprocess tarfile tempfile textwrap "
-    "threading timeit tokenize traceback turtle typing unittest.case unittest.mock "
-    "urllib.parse urllib.request uuid warnings weakref xml.dom.minidom zipfile"
+_MODULES = (  # noqa: SIM905 - as a list it is sixty lines
+    "argparse ast asyncio.events asyncio.tasks base64 calendar cmd code codecs collections "
+    "configparser contextlib csv datetime decimal difflib doctest email.message enum "
+    "fractions functools heapq inspect io ipaddress itertools json logging mailbox math "
+    "mimetypes numbers optparse os pathlib pdb pickletools platform plistlib queue random re "
+    "sched selectors shelve shutil socket socketserver statistics subprocess tarfile tempfile "
+    "textwrap threading timeit tokenize traceback unittest.case urllib.parse urllib.request "
+    "weakref zipfile"
 ).split()
 
 
@@ -114,26 +117,28 @@ class Report:
         asked: Questions that were answered, by all processes.
         from_cache: Those whose answer was there.
         computed: Those whose answer had to be worked out.
-        not_kept: Those that the cache then refused to keep.
         seconds_saved: Work that the answers from the cache had cost when they
             were worked out.
-        seconds: From the first process's start to the last one's end.
+        seconds_taken: From the first process's start to the last one's end.
         entries: In the file at the end, whoever stored them.
         lost: Different questions whose answer was kept, and that a fresh
             reader does not find, or finds with another answer.
+        not_kept: Answers that were worked out and that the cache refused, as
+            it does while it can't know whether they were overtaken.
         died: Processes that ended before their last question.
+        warnings: What the cache warned of, each once.
     """
 
     asked: int = 0
     from_cache: int = 0
     computed: int = 0
-    not_kept: int = 0
     seconds_saved: float = 0.0
-    seconds: float = 0.0
+    seconds_taken: float = 0.0
     entries: int = 0
     lost: int = 0
+    not_kept: int = 0
     died: int = 0
-    _kept: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    warnings: list[str] = field(default_factory=list)
 
     def add(self, answer: Answer) -> None:
         """Count *answer*."""
@@ -143,40 +148,33 @@ class Report:
             self.seconds_saved += answer.seconds
         else:
             self.computed += 1
-        if answer.is_kept:
-            self._kept[answer.question] = answer.names
-        else:
-            self.not_kept += 1
-
-    def audit(self, reader: Cache, context: dict[str, Any]) -> None:
-        """Look up in *reader* all that was kept, and count what is lost."""
-        self.lost = 0
-        for question, names in self._kept.items():
-            hit = reader.lookup(question, context=context)
-            if hit is None or hit.response["names"] != names:
-                self.lost += 1
-        self.entries = len(reader)
+            self.not_kept += not answer.is_kept
 
     @property
     def is_good(self) -> bool:
-        """Whether every process came to its end, and every answer was kept and found."""
-        return not (self.lost or self.died or self.not_kept)
+        """Whether every process came to its end, and all that was kept is there."""
+        return not (self.lost or self.died)
 
-    def to_json(self) -> dict[str, int | float]:
-        """Return the numbers by name."""
-        numbers = {name: value for name, value in asdict(self).items() if name != "_kept"}
-        for name in ("seconds_saved", "seconds"):
-            numbers[name] = round(numbers[name], 3)
-        return numbers
+    def warn(self, text: str) -> None:
+        """Note the warning *text*."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it all by name."""
+        form = asdict(self)
+        for name in ("seconds_saved", "seconds_taken"):
+            form[name] = round(form[name], 3)
+        return form
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the table: labels and numbers; what is only there on bad days comes last."""
+        """Return the table: labels and numbers. What only bad days have comes last."""
         rows = [
             ("asked", str(self.asked)),
             ("answered from the cache", str(self.from_cache)),
             ("computed", str(self.computed)),
             ("seconds saved", f"{self.seconds_saved:.1f}"),
-            ("seconds taken", f"{self.seconds:.1f}"),
+            ("seconds taken", f"{self.seconds_taken:.1f}"),
             ("entries in the file", str(self.entries)),
             ("lost", str(self.lost)),
         ]
@@ -239,20 +237,21 @@ def _docs(module: ModuleType) -> Iterator[str]:
 def closest(texts: Mapping[str, str], names: Iterable[str], count: int = 3) -> list[str]:
     """Return the *count* texts that have most in common with those called *names*, best first.
 
-    By the angle between counts of words, rare words weighing more. Every text
-    is read for every answer, as an agent with no memory would.
+    By the words that they share, for their length; rare words weigh more. Every
+    text is read for every answer, as an agent with no memory would.
     """
     counts = {name: Counter(_WORD.findall(text.lower())) for name, text in texts.items()}
-    spread = Counter(word for each in counts.values() for word in each)
-    weight = {word: math.log(len(counts) / number) ** 2 for word, number in spread.items()}
+    spread = Counter(chain.from_iterable(counts.values()))
     wanted: Counter[str] = Counter()
     for name in names:
         wanted += counts.pop(name)
+    weights = {
+        word: number * math.log(len(texts) / spread[word]) for word, number in wanted.items()
+    }
     scores = []
     for name, each in counts.items():
-        common = sum(wanted[word] * number * weight[word] for word, number in each.items())
-        length = math.sqrt(sum(number * number * weight[word] for word, number in each.items()))
-        scores.append((-common / length if length else 0.0, name))
+        shared = sum(weights[word] * each[word] for word in weights if word in each)
+        scores.append((-shared / math.sqrt(each.total() or 1), name))
     return [name for _, name in sorted(scores)[:count]]
 
 
@@ -307,34 +306,49 @@ def _ask(
     return Answer(question, response["names"], response["seconds"], is_hit, not refused)
 
 
-def _work(number: int, count: int, path: str, library: Library, answers: Connection) -> None:
+def _work(number: int, count: int, path: str, parent: Connection) -> None:
     """Be the process *number*: ask *count* questions, and send what came of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and closes the pipe
-    context = library.context
     refused: list[str] = []
-    with suppress(BrokenPipeError):
+
+    def watch(event: Event) -> None:
+        if event.kind == "refuse":
+            refused.append(event.subject)
+
+    try:
+        library: Library = parent.recv()
+    except (EOFError, OSError):  # interrupted before, or in the middle of it
+        return
+    context = library.context
+    with suppress(ConnectionError), _warnings_to(parent.send):
         try:
-            with Cache(
-                path,
-                serve_if=_is_answer,
-                on_error="raise",
-                on_event=lambda event: event.kind == "refuse" and refused.append(event.subject),
-            ) as cache:
+            with Cache(path, serve_if=_is_answer, on_event=watch, on_error="raise") as cache:
                 for question, names in draw(library, number, count):
-                    answers.send(
-                        _ask(
-                            cache,
-                            refused,
-                            question,
-                            lambda names=names: closest(library.texts, names),  # type: ignore[misc]
-                            context,
-                        )
-                    )
-            answers.send(None)
+                    compute = partial(closest, library.texts, names)
+                    parent.send(_ask(cache, refused, question, compute, context))
+            parent.send(None)
         except RespcacheError as error:
             from traceback import format_exc
 
-            answers.send(_Failure(error, format_exc()))
+            parent.send(_Failure(error, format_exc()))
+
+
+@contextmanager
+def _warnings_to(take: Callable[[str], object]) -> Iterator[None]:
+    """Give what the cache warns of to *take*: all processes do, and a bar may be on the screen."""
+
+    class Taker(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            take(record.getMessage())
+
+    logger, taker = logging.getLogger("respcache"), Taker()
+    logger.addHandler(taker)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(taker)
 
 
 @contextmanager
@@ -360,7 +374,7 @@ def run(
     *,
     workers: int,
     questions: int,
-    tell: Callable[[Report], object] = lambda report: None,
+    tell: Callable[[Report], object] | None = None,
 ) -> Report:
     """Let *workers* processes ask *questions* each, through the cache file *path*.
 
@@ -377,38 +391,56 @@ def run(
         RespcacheError: A process could not store; the others are stopped.
     """
     report = Report()
+    kept: dict[str, list[str]] = {}
     processes: dict[Connection, BaseProcess] = {}
     began = time.monotonic()
     try:
         with _deaf():
             for number in range(1, workers + 1):
-                _start(processes, number, questions, path, library)
+                _start(processes, number, questions, path)
+        for pipe in processes:
+            with suppress(ConnectionError):  # it died; its pipe will say so
+                pipe.send(library)
         for message in _messages(processes):
             match message:
                 case Answer():
                     report.add(message)
-                    tell(report)
+                    if message.is_kept:
+                        kept[message.question] = message.names
+                    if tell is not None:
+                        tell(report)
                 case _Failure(error, trace):
                     error.add_note(trace)
                     raise error
+                case str():
+                    report.warn(message)
                 case EOFError():
                     report.died += 1
     finally:
         with _deaf():
             _stop(processes)
-    report.seconds = time.monotonic() - began
-    with Cache(path, serve_if=_is_answer, on_error="raise") as reader:
-        report.audit(reader, library.context)
+    report.seconds_taken = time.monotonic() - began
+    with _warnings_to(report.warn), Cache(path, on_error="raise") as reader:
+        report.lost = count_lost(reader, kept, library.context)
+        report.entries = len(reader)
     return report
 
 
-def _start(
-    processes: dict[Connection, BaseProcess], number: int, count: int, path: str, library: Library
-) -> None:
+def count_lost(reader: Cache, kept: Mapping[str, list[str]], context: dict[str, Any]) -> int:
+    """Return how many of the *kept* answers *reader* does not give, each looked up as asked."""
+    lost = 0
+    for question, names in kept.items():
+        hit = reader.lookup(question, context=context)
+        lost += hit is None or not _is_answer(hit) or hit.response["names"] != names
+    return lost
+
+
+def _start(processes: dict[Connection, BaseProcess], number: int, count: int, path: str) -> None:
     context = get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
+    ours, theirs = context.Pipe()
+    # Without the library, for which it would wait until the process can read.
     process = context.Process(
-        target=_work, args=(number, count, path, library, theirs), name=f"agent {number}"
+        target=_work, args=(number, count, path, theirs), name=f"agent {number}"
     )
     process.start()
     processes[ours] = process
@@ -419,7 +451,7 @@ def _messages(processes: Mapping[Connection, BaseProcess]) -> Iterator[object]:
     """Yield what *processes* send, until all have ended; an EOFError for one that died."""
     open = list(processes)
     while open:
-        for each in wait(open, timeout=0.5):  # without an end, Windows would not hear Ctrl-C
+        for each in wait(open, timeout=0.5):  # endless, Windows would not hear Ctrl-C
             pipe: Connection = each  # type: ignore[assignment]
             try:
                 message = pipe.recv()
@@ -437,12 +469,161 @@ def _stop(processes: Mapping[Connection, BaseProcess]) -> None:
     """
     for pipe in processes:
         pipe.close()
-    for end in (lambda process: None, lambda process: process.terminate(), lambda p: p.kill()):
-        deadline = time.monotonic() + _PATIENCE
-        left = [process for process in processes.values() if process.is_alive()]
-        for process in left:
-            end(process)
-        for process in left:
-            process.join(max(0.0, deadline - time.monotonic()))
+    _join(processes.values())
     for process in processes.values():
-        process.join(0)
+        process.terminate()
+    _join(processes.values())
+    for process in processes.values():
+        process.kill()
+        process.join()
+
+
+def _join(processes: Iterable[BaseProcess]) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+
+
+# What is shown.
+
+
+def show(path: str | None, *, workers: int, questions: int | None, as_json: bool) -> bool:
+    """Run the demo, with its progress on stderr and its table on stdout.
+
+    Args:
+        path: The cache file, which stays. None: one in a temporary folder,
+            which does not.
+        workers: How many processes.
+        questions: How many questions each asks. None: a fair share of some
+            seconds of work.
+        as_json: Whether the table is one JSON object.
+
+    Returns:
+        Whether all went well.
+
+    Raises:
+        ConfigError: The environment turns the cache off, or *path* is not
+            the name of a cache file.
+        RespcacheError: The file can't be used.
+    """
+    for name in (DISABLE, READONLY, REFRESH):
+        if is_on(name):
+            raise ConfigError(f"{name}: is set, so there is nothing to show; unset it")
+    if path is not None:
+        _check_file(path)
+    library = load_library()
+    if questions is None:
+        questions = max(1, QUESTIONS // workers)
+    with _place(path) as file:
+        _say(
+            f"{workers} process{'es' if workers > 1 else ''} asking {questions} questions each "
+            f"about {len(library.texts)} {library.kind} of Python, through one file"
+        )
+        with _progress(workers * questions) as tell:
+            report = run(library, file, workers=workers, questions=questions, tell=tell)
+    _print_report(report, as_json=as_json)
+    for text in report.warnings:
+        _say(f"respcache: {text}")
+    if path is not None:
+        _say(f"The answers stay in {file}; run this again, and they are there.")
+    return report.is_good
+
+
+def _check_file(path: str) -> None:
+    """Refuse a file that could not keep what the demo stores, before it is asked for long.
+
+    Raises:
+        ConfigError: It has a name of another kind, or it is flat.
+    """
+    # What is wrong with it otherwise, the first store will say.
+    with _warnings_to(lambda text: None), Cache(path) as cache:  # noqa: ARG005
+        if any(hit.stored_at is None for hit in cache.entries()):
+            raise ConfigError(
+                f"path={path!r}: is a flat file, which has no place for what the demo keeps; "
+                "name another"
+            )
+
+
+@contextmanager
+def _place(path: str | None) -> Iterator[str]:
+    """Give the file *path*, or one in a folder that is gone afterwards, however it ends.
+
+    Raises:
+        StoreError: There is no place for such a folder.
+    """
+    if path is not None:
+        yield os.path.abspath(path)
+        return
+    try:
+        folder = TemporaryDirectory(prefix="respcache-demo-", ignore_cleanup_errors=True)
+    except OSError as error:
+        why = f"can't be made: {error.strerror}; set TMPDIR, or name a file with --path"
+        raise StoreError("a temporary folder", why, error.errno) from error
+    try:
+        yield os.path.join(folder.name, "answers.json")
+    finally:
+        with _deaf():
+            folder.cleanup()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[Report], None]]:
+    """Give a function that shows how far it is: by a bar on a terminal, else by ten lines."""
+    if not _is_terminal(sys.stderr):
+        yield lambda report: _say_progress(report, total)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("answered"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[hits]} from the cache"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as progress:
+        bar = progress.add_task("", total=total, hits=0)
+        yield lambda report: progress.update(bar, completed=report.asked, hits=report.from_cache)
+
+
+def _say_progress(report: Report, total: int) -> None:
+    done = report.asked
+    if done * 10 // total > (done - 1) * 10 // total:
+        _say(f"{done} of {total} answered, {report.from_cache} from the cache")
+
+
+def _print_report(report: Report, *, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(report.to_json()) + "\n")
+        return
+    if not _is_terminal(sys.stdout):
+        for label, number in report.rows():
+            sys.stdout.write(f"{label:<24} {number:>8}\n")
+        return
+    from rich.box import ROUNDED
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=ROUNDED, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for label, number in report.rows():
+        is_bad = label in _TROUBLE and number != "0"
+        table.add_row(label, number, style="bold red" if is_bad else None)
+    Console().print(table, highlight=False)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    """Tell whether escapes do on *stream* what they should.
+
+    The environment is not asked for more: FORCE_COLOR would put them into files.
+    """
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")

@@ -52,9 +52,14 @@ class LockTimeoutError(RespcacheError, TimeoutError):
     """
 
     def __init__(self, path: str, waited: float) -> None:
-        super().__init__(path, waited)
+        super().__init__()
+        self.args = (path, waited)
         self.path = path
         self.waited = waited
+
+    def __reduce__(self) -> tuple[type, tuple[str, float]]:
+        # OSError gives a meaning of its own to two or three arguments.
+        return type(self), (self.path, self.waited)
 
     def __str__(self) -> str:
         return (
@@ -73,13 +78,13 @@ class StoreError(RespcacheError, OSError):
     """
 
     def __init__(self, path: str, why: str, errno: int | None = None) -> None:
-        super().__init__(path, why, errno)
+        super().__init__()
+        self.args = (path, why, errno)
         self.path = path
         self.why = why
         self.errno = errno
 
     def __reduce__(self) -> tuple[type, tuple[str, str, int | None]]:
-        # OSError gives a meaning of its own to two or three arguments.
         return type(self), (self.path, self.why, self.errno)
 
     def __str__(self) -> str:

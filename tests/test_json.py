@@ -132,7 +132,10 @@ sys.stdout.write(ascii(data))
         child = subprocess.run(
             [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=60
         )
-        value = {"z": [1, -0.0, 1e300, 0.1, True, None, '\u00e9\u2028\x7f\x00"\\ \U0001f600'], "a": {}}
+        value = {
+            "z": [1, -0.0, 1e300, 0.1, True, None, '\u00e9\u2028\x7f\x00"\\ \U0001f600'],
+            "a": {},
+        }
         expected = (encode(value), encode(value, sort=True), _json.quote(value["z"][-1]))
 
         assert child.stdout == ascii(expected)

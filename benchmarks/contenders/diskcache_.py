@@ -24,9 +24,7 @@ def open(
 
 
 def store(handle: diskcache.Cache, question: str, response: Any) -> None:
-    handle.set(
-        question.casefold(), response if type(response) is str else orjson.dumps(response)
-    )
+    handle.set(question.casefold(), response if type(response) is str else orjson.dumps(response))
 
 
 def lookup(handle: diskcache.Cache, question: str) -> Any:

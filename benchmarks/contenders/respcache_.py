@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 from respcache import Cache
+
+# It warns of documents above 10 MB, which we ask for on purpose.
+logging.getLogger("respcache").setLevel(logging.ERROR)
 
 
 def open(path: str, pairs: Iterable[tuple[str, Any]] = (), *, fsync: bool = True) -> Cache:

@@ -8,17 +8,19 @@
     "q//1f//hello": {"response": "Hi", "question": "Hello", ...},
     "q//1f//bye": {"response": "Ciao", "question": "Bye", ...}
     },
-    "end": {"entries": 2, "bytes": 283}}
+    "end": {"entries": 2, "bytes": 283, "sum": "5e1f20aa"}}
 
-The last line counts the entries and the bytes before it. If it is right, the
-file is as we wrote it: entries are found by their lines and parsed when asked
-for. If not (edited by hand, cut off, damaged), the file is parsed whole.
+The last line counts the entries and the bytes before it, and has their checksum.
+If it is right, the file is as we wrote it: entries are found by their lines and
+parsed when asked for. If not (edited by hand, cut off, damaged), the file is
+parsed whole. One question alone does without the checksum.
 """
 
 from __future__ import annotations
 
 import os
 from _thread import RLock
+from binascii import crc32
 
 from .._atomic import KEEPS_OPEN, read, replace
 from .._entry import Entry, from_form, from_line, key_of, line_start
@@ -34,8 +36,10 @@ from .file import FileStore, View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
+
+    _Before = tuple[Index, int, dict[str, Entry], int]
 
 __all__ = ["DocumentStore", "parse_object", "salvage", "text_of", "version_of"]
 
@@ -54,15 +58,21 @@ _LARGE = 10_000_000  # bytes
 
 
 class _Frame:
-    """Where the entries of an intact document lie: whole lines of *data*."""
+    """Where the entries of a document that looks intact lie: whole lines of *data*."""
 
-    __slots__ = ("count", "data", "start", "stop")
+    __slots__ = ("count", "data", "start", "stop", "sum")
 
-    def __init__(self, data: bytes, start: int, stop: int, count: int) -> None:
+    def __init__(self, data: bytes, start: int, stop: int, count: int, sum: str) -> None:
         self.data = data
         self.start = start
         self.stop = stop
         self.count = count
+        self.sum = sum
+
+    @property
+    def head(self) -> bytes:
+        """What stands before the entries."""
+        return self.data[: self.start]
 
     def find(self, key: str) -> bytes | None:
         """Return the line of *key*, without looking into the others."""
@@ -71,12 +81,19 @@ class _Frame:
             return None
         return _line_of(self.data[at + 1 : self.data.find(b"\n", at + 1) + 1])
 
-    def fill(self, index: Index) -> tuple[bool, list[str]]:
-        """Make *index* hold these lines; return whether all are whole, and what it no longer has.
+    def fill(self, index: Index, sum: int) -> tuple[int, list[str]]:
+        """Make *index* hold these lines; return their sum, and the keys it no longer has.
 
         Most changes add lines at the end and take away some: the lines that it
         has already are compared, not read again. The last one has no comma, so
         it is always read.
+
+        Args:
+            index: What was known before.
+            sum: The sum of that.
+
+        Raises:
+            ValueError: It is not intact after all.
         """
         data = self.data
         at = self.start
@@ -89,25 +106,44 @@ class _Frame:
                 gone.append(key)
         for key in gone:
             index.drop(key)
-        is_whole = True
         items = index.items
-        for line in data[at : self.stop].splitlines(keepends=True):
-            if not line.endswith(b",\n"):
-                line = _line_of(line)
-            try:
-                key = key_of(line)
-                # Paths come last and end in a bracket of their own, a ttl in a number.
-                if line[-4] == 125 or b'"ttl"' in line[-40:]:
-                    _add(index, from_line(key, line[:-2]))
-                else:
-                    items[key] = line
-            except ValueError:
-                is_whole = False
-        index.bytes = sum(map(len, items.values())) - 2 * len(items)
-        return is_whole and len(items) == self.count, gone
+        lines = data[at : self.stop].splitlines(keepends=True)
+        if lines:
+            lines[-1] = _line_of(lines[-1])
+        sum = _sum_of(items.values() if gone else (), 0 if gone else sum)
+        sum = _sum_of(lines, sum)
+        if b"%08x" % crc32(self.head, sum) != self.sum.encode():
+            raise ValueError("not as it was written")
+        for line in lines:
+            key = key_of(line)
+            # Paths come last and end in a bracket of their own, a ttl in a number.
+            if line[-4] == 125 or b'"ttl"' in line[-40:]:
+                _add(index, from_line(key, line[:-2]))
+            else:
+                items[key] = line
+        if len(items) != self.count:
+            raise ValueError("a key stands twice")
+        index.bytes = _bytes_of(items.values())
+        return sum, gone
 
 
-class _DocumentView(View):
+class _View(View):
+    """A view of a document, which knows the sum of its lines."""
+
+    __slots__ = ("sum",)
+
+    def __init__(self, index: Index, *, sum: int = 0, **facts: Any) -> None:
+        super().__init__(index, **facts)
+        self.sum = sum
+
+    def before(self) -> _Before | None:
+        """Return what a later view can start from."""
+        if not self.history.items or self.is_corrupt:
+            return None
+        return self.history, self.sum, self.decoded, self.kept
+
+
+class _FramedView(_View):
     """A view that indexes its lines when a second question comes.
 
     A process with one question, such as a hook, finds its own line and leaves.
@@ -115,23 +151,18 @@ class _DocumentView(View):
     Args:
         frame: Its lines.
         history: An index that knows what was removed, and no entries yet.
-        before: The entries of an earlier view, and those of them that are decoded.
+        before: The entries of an earlier view with their sum, and those of them
+            that are decoded.
         facts: As for every view.
     """
 
-    __slots__ = ("_before", "_filling", "_frame", "_has_answered")
+    __slots__ = ("_answered", "_before", "_filling", "_frame")
 
-    def __init__(
-        self,
-        frame: _Frame,
-        history: Index,
-        before: tuple[Index, dict[str, Entry], int] | None,
-        **facts: Any,
-    ) -> None:
+    def __init__(self, frame: _Frame, history: Index, before: _Before | None, **facts: Any) -> None:
         super().__init__(history, **facts)
         self._frame: _Frame | None = frame
         self._before = before
-        self._has_answered = before is not None
+        self._answered = before is not None
         self._filling = RLock()
 
     @property
@@ -143,28 +174,36 @@ class _DocumentView(View):
         return self.history
 
     def _fill(self, frame: _Frame) -> None:
+        history = self.history
         decoded: dict[str, Entry] = {}
+        sum = 0
         if self._before is not None:
-            entries, decoded, self.kept = self._before
-            self.history.take_entries(entries)
+            entries, sum, decoded, self.kept = self._before
+            history.take_entries(entries)
             decoded = decoded.copy()
-        is_whole, gone = frame.fill(self.history)
+        try:
+            self.sum, gone = frame.fill(history, sum)
+        except ValueError:
+            # Edited by hand at the same length, or damaged: read as such.
+            index, is_whole = _parse(frame.data)
+            history.take_entries(index)
+            history.limits, history.removals = index.limits, index.removals
+            history.is_complete = index.is_complete
+            self.is_corrupt = not is_whole
+            decoded, gone = {}, []
         for key in gone:
             decoded.pop(key, None)
         self.decoded = decoded
-        self.is_corrupt |= not is_whole
         self._before = self._frame = None
 
-    def before(self) -> tuple[Index, dict[str, Entry], int] | None:
-        if self._frame is not None:
-            return self._before
-        return super().before()
+    def before(self) -> _Before | None:
+        return super().before() if self._frame is None else self._before
 
     def _find(self, key: str) -> Entry | None:
         frame = self._frame
-        if frame is None or self._has_answered:
+        if frame is None or self._answered:
             return self.index.get(key)
-        self._has_answered = True
+        self._answered = True
         line = frame.find(key)
         return None if line is None else _read(key, line)
 
@@ -175,7 +214,7 @@ class DocumentStore(FileStore):
     _is_large = False
 
     def _blank(self) -> View:
-        return View(_new_index())
+        return _View(_new_index())
 
     def _load(self) -> View:
         fd, status, data = read(self.path)
@@ -189,22 +228,26 @@ class DocumentStore(FileStore):
 
     def _view_of(self, data: bytes, **facts: Any) -> View:
         if not data or data.isspace():
-            return View(_new_index(), **facts)
+            return _View(_new_index(), **facts)
         if data.startswith(LOG):
             raise FormatSwitched("log")
         version = version_of(data)
-        if version is not None and version > _VERSION:
-            why = f"was written by a newer respcache (format {version}); upgrade to share it"
-            return View(_new_index(), trouble=StoreError(self.path, why), **facts)
-        if frame := _frame_of(data):
+        if version == _VERSION and (frame := _frame_of(data)):
             history = _new_index()
             _take_header(history, _header_of(frame))
-            return _DocumentView(frame, history, self._view.before(), **facts)
-        index, is_whole = _parse(data)
-        return View(index, is_corrupt=not is_whole, **facts)
+            before = self._view.before() if isinstance(self._view, _View) else None
+            return _FramedView(frame, history, before, **facts)
+        if version is None or version <= _VERSION:
+            try:
+                index, is_whole = _parse(data)
+                return _View(index, is_corrupt=not is_whole, **facts)
+            except _Newer as newer:
+                version = newer.version
+        why = f"was written by a newer respcache (format {version}); upgrade to share it"
+        return _View(_new_index(), trouble=StoreError(self.path, why), **facts)
 
-    def _parts_of(self, index: Index) -> list[bytes]:
-        """Return the bytes of the file that holds *index*, in order."""
+    def _parts_of(self, index: Index, view: View, plan: Plan) -> tuple[list[bytes], int]:
+        """Return the bytes of the file that holds *index*, in order, and the sum of its lines."""
         head = b'%s"limits": %s, "complete": %s,\n"removals": %s,\n%s' % (
             _HEAD,
             encode(index.limits),
@@ -213,12 +256,18 @@ class DocumentStore(FileStore):
             _ENTRIES,
         )
         lines = list(index.items.values())
+        if isinstance(view, _View) and not plan.drops and not view.is_corrupt and view.sum:
+            new = lines[len(lines) - len(plan.adds) :]
+            sum = _sum_of(new, view.sum)
+        else:
+            sum = _sum_of(lines, 0)
         if lines:
             lines[-1] = lines[-1].removesuffix(b",\n") + b"\n"
         body = b"".join(lines)
         size = len(head) + len(body) + len(_CLOSE)
-        end = b'%s{"entries": %d, "bytes": %d}}\n' % (_END, len(lines), size)
-        return [head, body, _CLOSE + end]
+        facts = (_END, len(lines), size, crc32(head, sum))
+        end = b'%s{"entries": %d, "bytes": %d, "sum": "%08x"}}\n' % facts
+        return [head, body, _CLOSE + end], sum
 
     def _refer(self, entry: Entry) -> Any:
         """Return what the index holds of *entry*."""
@@ -231,15 +280,16 @@ class DocumentStore(FileStore):
                 index.drop(key)
             self._set_aside(view, len(index.items))
         plan.carry_out(index, self._refer)
-        parts = self._parts_of(index)
+        parts, sum = self._parts_of(index, view, plan)
         made = replace(
             self._target, parts, mode=self._mode, fsync=self._fsync, is_current=is_current
         )
         if made is None:
             return None
         fd, status = made
-        self._tell_size(sum(map(len, parts)))
-        return View(index, signature(status), None if fd is None else Descriptor(fd))
+        self._tell_size(len(parts[0]) + index.bytes)
+        file = None if fd is None else Descriptor(fd)
+        return _View(index, sum=sum, signature=signature(status), file=file)
 
     def _tell_size(self, size: int) -> None:
         if size > _LARGE and not self._is_large:
@@ -252,6 +302,16 @@ class DocumentStore(FileStore):
                 size / 1e6,
             )
         self._is_large = size > _LARGE
+
+
+def _sum_of(lines: Iterable[bytes], sum: int) -> int:
+    for line in lines:
+        sum = crc32(line, sum)
+    return sum
+
+
+def _bytes_of(lines: Iterable[bytes]) -> int:
+    return sum(len(line) - 2 for line in lines)
 
 
 def _kept(fd: int) -> Descriptor | None:
@@ -300,31 +360,37 @@ def _frame_of(data: bytes) -> _Frame | None:
     except ValueError:
         return None
     match end:
-        case {"entries": int(count), "bytes": int(size)} if size == at and text[stop:] == "}\n":
+        case {"entries": int(count), "bytes": int(size), "sum": str(sum)} if (
+            size == at and text[stop:] == "}\n"
+        ):
             stop = at - len(_CLOSE)
             if data.startswith(_CLOSE, stop) and stop >= start:
-                return _Frame(data, start, stop, count)
+                return _Frame(data, start, stop, count, sum)
     return None
 
 
 def _header_of(frame: _Frame) -> Any:
     try:
-        return scan(frame.data[: frame.start].decode() + "}}")[0]
+        return scan(frame.head.decode() + "}}")[0]
     except ValueError:
         return None
 
 
-def _take_header(index: Index, header: Any) -> None:
+def _take_header(index: Index, header: Any) -> bool:
     """Take over limits and removals; of a damaged header, that nothing is known."""
     match header:
         case {"limits": dict(limits), "complete": bool(is_complete), "removals": [*removals]}:
             index.limits = {
-                name: limit for name, limit in limits.items() if type(limit) is int and limit > 0
+                name: limit
+                for name, limit in limits.items()
+                if name in ("max_entries", "max_bytes") and type(limit) is int and limit > 0
             }
             index.removals = [Removal.from_json(each) for each in removals if type(each) is dict]
-            index.is_complete = is_complete and len(index.removals) == len(removals)
-        case _:
-            index.is_complete = False
+            is_whole = len(index.removals) == len(removals) and len(index.limits) == len(limits)
+            index.is_complete = is_complete and is_whole
+            return is_whole
+    index.is_complete = False
+    return False
 
 
 def _add(index: Index, entry: Entry) -> None:
@@ -333,35 +399,63 @@ def _add(index: Index, entry: Entry) -> None:
     index.add(entry.key, line, len(line) - 2, deadline, entry.touched())
 
 
+class _Newer(Exception):  # noqa: N818 - says what was found
+    """The document is of a newer version."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
+        self.version = version
+
+
 def _parse(data: bytes) -> tuple[Index, bool]:
     """Return what can be read of a document that is not as we wrote it, and whether that is all.
 
     Raises:
         FormatSwitched: It is a flat file.
+        _Newer: It is of a newer version.
     """
     text = text_of(data)
     index = _new_index()
     document = parse_object(text)
-    entries = document.get("entries") if document is not None else None
-    is_whole = type(entries) is dict and version_of(data) == _VERSION
-    if document is not None and type(document.get("respcache", "")) is str:
-        texts = [type(value) is str for value in document.values()]
-        if any(texts) and (all(texts) or "respcache" not in document):
-            raise FormatSwitched("flat")
-        is_whole = not document
-    if type(entries) is dict:
-        _take_header(index, document)
+    entries: Any
+    if document is None:
+        entries, is_whole = salvage(text, _is_key), False
     else:
-        entries = {} if is_whole else salvage(text)
+        version = document.get("respcache", "")
+        if type(version) is str:
+            texts = [type(value) is str for value in document.values()]
+            if any(texts) and (all(texts) or not version):
+                raise FormatSwitched("flat")
+        if type(version) is int and version > _VERSION:
+            raise _Newer(version)
+        entries = document.get("entries") if document else {}
+        is_whole = type(version) is int and version == _VERSION and type(entries) is dict
+        is_whole &= _take_header(index, document) and _is_utf8(text)
+        if not document:
+            is_whole = True  # an empty object is an empty cache
+        if type(entries) is not dict:
+            entries = salvage(text, _is_key)
     for key, form in entries.items():
         try:
-            if key.count("/") < 4:
+            if not _is_key(key):
                 raise ValueError("not a key")
             _add(index, from_form(key, form))
         except ValueError:
             is_whole = False
     index.is_complete &= is_whole
     return index, is_whole
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_key(key: str) -> bool:
+    return key.count("/") >= 4
 
 
 def text_of(data: bytes) -> str:
@@ -378,19 +472,29 @@ def parse_object(text: str) -> dict[str, Any] | None:
     return document if type(document) is dict and stop == len(text) else None
 
 
-def salvage(text: str) -> dict[str, Any]:
-    """Return each ``"key": value`` that can be read of the damaged *text*."""
+def salvage(text: str, is_key: Callable[[str], bool]) -> dict[str, Any]:
+    """Return each ``"key": value`` that can be read of the damaged *text*.
+
+    Args:
+        text: What is left of an object.
+        is_key: Tells a key of what is looked for. The values of others are
+            looked into.
+    """
     found: dict[str, Any] = {}
     twice = set()
-    at = text.find("{", max(text.find('"entries"'), 0)) + 1
+    at = 0
     while at < len(text):
-        at = _skip(text, at, _SPACE + ",")
+        at = _skip(text, at, _SPACE + ",{}")
         try:
             key, stop = scan(text, at)
             colon = _skip(text, stop, _SPACE)
             if type(key) is not str or text[colon : colon + 1] != ":":
                 raise ValueError("no key")
-            form, stop = scan(text, _skip(text, colon + 1, _SPACE))
+            start = _skip(text, colon + 1, _SPACE)
+            if not is_key(key) and text[start : start + 1] == "{":
+                at = start + 1
+                continue
+            form, at = scan(text, start)
         except ValueError:
             # Lost the thread: entries begin on lines of their own.
             at = text.find("\n", at) + 1
@@ -399,8 +503,8 @@ def salvage(text: str) -> dict[str, Any]:
             continue
         if key in found:
             twice.add(key)  # which of the two is the newer, nobody can tell
-        found[key] = form
-        at = stop
+        if is_key(key):
+            found[key] = form
     return {key: form for key, form in found.items() if key not in twice}
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from _thread import RLock
 
 from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
@@ -97,10 +96,6 @@ class View:
     def is_cold_for(self, key: str) -> bool:
         """Tell whether an answer about *key* would have to be searched for."""
         return False
-
-    def before(self) -> tuple[Index, dict[str, Entry], int] | None:
-        """Return what a later view can start from: entries, and which of them are decoded."""
-        return (self.history, self.decoded, self.kept) if self.history.items else None
 
 
 class FileStore:
@@ -342,9 +337,8 @@ class FileStore:
     def close(self) -> None:
         with self._loading:
             self._adopt(self._blank())
-            lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _commit(
         self, puts: Sequence[Put], *, renew: bool = False, of: Removal | None = None
@@ -359,7 +353,8 @@ class FileStore:
             nonlocal taken
             for removal in removals:
                 gone = plan.remove(removal)
-                taken += gone if removal is of else 0
+                if removal is of:
+                    taken = max(taken, gone)  # a second try finds it done
             for put in waiting:
                 plan.put(put)
             return [plan.put(put, renew=renew) for put in puts]
@@ -529,14 +524,13 @@ class FileStore:
 
     def _set_aside(self, view: View, count: int) -> None:
         """Keep a copy of the damaged file of *view*, of which *count* entries could be read."""
-        now = time.time_ns()
-        day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 10**9))
-        aside = set_aside(self._target, f"{day}-{now % 10**9:09d}")
+        aside = set_aside(self._target)
         status = os.stat(self._target)
         if view.signature is not None and signature(status)[:4] == view.signature[:4]:
             view.signature = signature(status)  # a second link changes the ctime
-        why = f"was damaged; {count} entries could be read, and a copy is at {aside}"
-        self._warn(StoreError(self._target, why))
+        if aside is not None:
+            why = f"was damaged; {count} entries could be read, and a copy is at {aside}"
+            self._warn(StoreError(self._target, why))
 
     def _complain(self, error: OSError) -> None:
         explained = self._explain(error)
@@ -545,13 +539,13 @@ class FileStore:
         self._warn(explained)
 
     def _warn(self, error: Exception) -> None:
-        """Log *error*, once until a commit succeeds."""
-        text = str(error)
-        if text not in self._warned:
-            self._warned.add(text)
+        """Log *error*, once for each kind until a commit succeeds."""
+        kind = error.why if isinstance(error, StoreError) else type(error).__name__
+        if kind not in self._warned:
+            self._warned.add(kind)
             from logging import getLogger  # 24 ms that only trouble costs
 
-            getLogger("respcache").warning("%s", text)
+            getLogger("respcache").warning("%s", error)
 
     def _renew_mutexes(self) -> None:
         self._mutex = RLock()  # guards what is pending; never held over I/O

@@ -13,7 +13,7 @@ import math
 from .._entry import Entry
 from .._index import Index, Put
 from .._json import quote
-from .._plan import REFUSED
+from .._plan import REFUSED, Plan
 from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
 from .document import DocumentStore, parse_object, salvage, text_of
@@ -82,7 +82,7 @@ class FlatStore(DocumentStore):
             why = 'holds a respcache document; leave out format="flat"'
             return View(index, trouble=StoreError(self.path, why), **facts)
         is_whole = found is not None
-        for key, value in (salvage(text) if found is None else found).items():
+        for key, value in (salvage(text, bool) if found is None else found).items():
             try:
                 size = len(key.encode()) + len(value.encode())
             except (AttributeError, UnicodeEncodeError):
@@ -91,12 +91,12 @@ class FlatStore(DocumentStore):
                 index.add(key, (value, size), size)
         return View(index, is_corrupt=not is_whole, **facts)
 
-    def _parts_of(self, index: Index) -> list[bytes]:
+    def _parts_of(self, index: Index, view: View, plan: Plan) -> tuple[list[bytes], int]:
         lines = [
             f"  {quote(key)}: {quote(value)}".translate(_GO)
             for key, (value, _) in sorted(index.items.items())
         ]
-        return ["\n".join(("{", ",\n".join(lines), "}")).encode() if lines else b"{}"]
+        return ["\n".join(("{", ",\n".join(lines), "}")).encode() if lines else b"{}"], 0
 
 
 _REMEDY = "a respcache document (any other .json file) takes it"
