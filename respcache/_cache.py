@@ -18,12 +18,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Iterable, Mapping
-    from typing import Any, Literal, TypeVar
+    from typing import Any, Literal, TypeVar, overload
 
     from ._paths import PathLike, Tree
 
     T = TypeVar("T")
     Paths = PathLike | Tree | Iterable[PathLike | Tree] | Mapping[PathLike | Tree, os.stat_result]
+
+else:
+
+    def overload(function: T) -> T:
+        """Stand in for typing.overload: a hook process must not load typing."""
+        return function
+
 
 __all__ = ["Cache"]
 
@@ -424,16 +431,40 @@ class Cache(Front):
         """
         return self._call(question, context, paths, ttl, wait).run(compute)  # type: ignore[no-any-return]
 
+    @overload
     async def aget_or_call(
         self,
         question: str,
-        compute: Callable[[], T] | Callable[[], Awaitable[T]],
+        compute: Callable[[], Awaitable[T]],
         *,
         context: dict[str, Any] | None = None,
         paths: Paths = (),
         ttl: float | None = UNSET,
         wait: float = 30.0,
-    ) -> T:
+    ) -> T: ...
+
+    @overload
+    async def aget_or_call(  # noqa: F811 - an overload, but not by typing's own name
+        self,
+        question: str,
+        compute: Callable[[], T],
+        *,
+        context: dict[str, Any] | None = None,
+        paths: Paths = (),
+        ttl: float | None = UNSET,
+        wait: float = 30.0,
+    ) -> T: ...
+
+    async def aget_or_call(  # noqa: F811
+        self,
+        question: str,
+        compute: Callable[[], Any],
+        *,
+        context: dict[str, Any] | None = None,
+        paths: Paths = (),
+        ttl: float | None = UNSET,
+        wait: float = 30.0,
+    ) -> Any:
         """Return the stored response, or compute and keep it, without stopping the event loop.
 
         As :meth:`get_or_call`; waiting for another's computation or for the
@@ -460,7 +491,7 @@ class Cache(Front):
             return await response if isawaitable(response) else response
 
         call = self._call(question, context, paths, ttl, wait)
-        return await call.arun(acompute)  # type: ignore[no-any-return]
+        return await call.arun(acompute)
 
     def _call(self, question: str, context: Any, paths: Any, ttl: Any, wait: Any) -> Call:
         if ttl is not UNSET:

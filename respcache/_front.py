@@ -107,7 +107,7 @@ class Front:
     def __init__(self, name: str, letter: str, **options: Any) -> None:
         check(**options)
         path, clock = options["path"], options["clock"]
-        self.path = None if path is None else os.path.abspath(path)
+        self.path: str | None = None if path is None else os.path.abspath(path)
         self.namespace: str | None = options["namespace"]
         self._name = name
         self._letter = letter

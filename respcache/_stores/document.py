@@ -30,7 +30,7 @@ from .._lock import Descriptor
 from .._paths import signature
 from .._plan import Plan
 from .._rules import Removal
-from ..errors import StoreError
+from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
 from .file import FileStore, View
 
@@ -385,6 +385,10 @@ def _take_header(index: Index, header: Any) -> bool:
                 for name, limit in limits.items()
                 if name in ("max_entries", "max_bytes") and type(limit) is int and limit > 0
             }
+            try:
+                encode(removals)
+            except UncacheableError:
+                removals = [None]
             index.removals = [Removal.from_json(each) for each in removals if type(each) is dict]
             is_whole = len(index.removals) == len(removals) and len(index.limits) == len(limits)
             index.is_complete = is_complete and is_whole
