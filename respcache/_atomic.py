@@ -127,8 +127,26 @@ class Replacement:
         self.fd = -1
 
     def __enter__(self) -> Self:
-        self._temp, self.fd = _make_temp(self._path)
+        try:
+            while not self._make():
+                self._discard()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _make(self) -> bool:
+        """Make the temp file, and tell whether it is ours: locked before a sweeper came."""
+        # Named before it is made: a signal handler may raise in between.
+        self._temp = f"{self._path}.{os.urandom(8).hex()}.tmp"
+        self.fd = os.open(self._temp, _MAKE, 0o600)
+        if fcntl is None:
+            return True
+        try:
+            fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return os.fstat(self.fd).st_nlink > 0
 
     def write(self, parts: Iterable[bytes]) -> None:
         """Write *parts* after what is there."""
@@ -172,12 +190,19 @@ class Replacement:
         return fd
 
     def __exit__(self, *_: object) -> None:
+        try:
+            self._discard()
+        finally:
+            self._discard()  # again, if a signal handler raised within
+
+    def _discard(self) -> None:
         self._close()
         if self._temp:
             try:
                 os.unlink(self._temp)
             except OSError:
-                pass  # a signal handler that raised after the rename finds none
+                pass  # never made, or renamed already
+            self._temp = ""
 
     def _close(self) -> None:
         fd, self.fd = self.fd, -1
@@ -215,35 +240,6 @@ def _status(path: str) -> os.stat_result | None:
         return os.stat(path)
     except FileNotFoundError:
         return None
-
-
-def _make_temp(path: str) -> tuple[str, int]:
-    while True:
-        temp = f"{path}.{os.urandom(8).hex()}.tmp"
-        fd = os.open(temp, _MAKE, 0o600)
-        try:
-            if fcntl is None:
-                return temp, fd
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(fd).st_nlink:
-                return temp, fd
-            os.close(fd)  # a sweeper without our lock was faster
-        except BlockingIOError:
-            os.close(fd)
-        except BaseException:
-            _discard(fd, temp)
-            raise
-
-
-def _discard(fd: int, temp: str) -> None:
-    try:
-        os.close(fd)
-    except OSError:
-        pass
-    try:
-        os.unlink(temp)
-    except OSError:
-        pass
 
 
 def write(fd: int, data: bytes) -> None:
@@ -361,18 +357,27 @@ def sweep(path: str) -> None:
     Those of live writers are locked, and other names are none of ours.
     """
     folder, name = os.path.split(path)
-    for temp in os.listdir(folder):
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return  # a folder to write in, but not to list
+    for temp in names:
         middle = temp[len(name) + 1 : -4]
         if temp != f"{name}.{middle}.tmp" or len(middle) != 16 or middle.strip("0123456789abcdef"):
             continue
         full = os.path.join(folder, temp)
+        if fcntl is None:
+            try:
+                os.unlink(full)  # refused while its maker has it open
+            except OSError:
+                pass
+            continue
         try:
             fd = os.open(full, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
         except OSError:
             continue
         try:
-            if fcntl is not None:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(full)
         except OSError:
             pass

@@ -208,7 +208,7 @@ class Cache(Front):
             if context is None and self._head:
                 entry = self._store.get(self._head + self._normalize(question))
             else:
-                entry = self._store.get(self._key(question, context))
+                entry = self._do(lambda store: store.get(self._key(question, context)))
         except UncacheableError:
             return None
         except FormatSwitched as switched:
@@ -235,7 +235,12 @@ class Cache(Front):
     # Keys.
 
     def _open(self, format: str | None, *, is_asked_for: bool = False) -> None:
+        before: Any = getattr(self, "_store", None)
         super()._open(format, is_asked_for=is_asked_for)
+        if before is not None:
+            from ._transfer import carry_over
+
+            carry_over(self, before.surrender(), before.is_flat)
         self._head = "" if self._is_flat else key_head(self._scope, self._normalizer, None)
 
     def _key(self, question: str, context: Any) -> str:

@@ -150,6 +150,8 @@ class Front:
         """Return ``work(store)``, with the store that reads the file as it is."""
         while True:
             try:
+                if self._is_flat:
+                    self._store.get("")  # sees whether it still is
                 return work(self._store)
             except FormatSwitched as switched:
                 self._open(switched.format)

@@ -149,7 +149,9 @@ def open_sibling(path: str, mode: int) -> Descriptor:
             why = "is a symlink, and a lock through one could harm its target; remove it"
             raise StoreError(path, why, error.errno) from error
         raise StoreError(
-            path, f"can't be opened for locking: {error.strerror}", error.errno
+            path,
+            f"can't be opened for locking ({error.strerror}); its folder must be one to write in",
+            error.errno,
         ) from error
     if (os.fstat(fd).st_mode & 0o170000) != 0o100000:
         os.close(fd)

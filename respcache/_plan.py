@@ -56,6 +56,7 @@ class Plan:
         self.evictions: dict[str, None] = {}  # those of them that no removal and no add tells
         self.adds: dict[str, Entry] = {}  # in the order of their commit
         self.removals: list[Removal] = []
+        self.gone: dict[str, int] = {}  # how many entries each removal took
         self.limits: dict[str, int] | None = None
 
     @property
@@ -85,6 +86,7 @@ class Plan:
         if self._index.memory:
             self._begin()
             self.removals.append(removal)
+        self.gone[removal.id] = len(gone) + len(fresh)
         return len(gone) + len(fresh)
 
     def put(self, put: Put, *, renew: bool = False) -> str:
@@ -95,6 +97,10 @@ class Plan:
             renew: Put the same again, instead of leaving it as it is.
         """
         entry = put.entry
+        if not self._index.is_complete:
+            # What was remembered is lost with damage: begin anew, also if this put
+            # is refused for it, or all that come after it would be.
+            self._begin()
         most = stricter(self._limits.get("max_bytes"), self._index.limits.get("max_bytes"))
         if (most is not None and self._size(entry) > most) or not self.admits(put):
             return REFUSED

@@ -11,7 +11,7 @@ from ._plan import STORED
 from ._rules import is_fresh
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, are_set, is_on
-from .errors import StoreError
+from .errors import StoreError, UncacheableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["export", "merge"]
+__all__ = ["carry_over", "export", "merge"]
 
 
 def export(cache: Cache, path: Any) -> int:
@@ -34,7 +34,8 @@ def export(cache: Cache, path: Any) -> int:
 
     def put(store: Store) -> int:
         fates = store.put(
-            [Put(_fitted(cache, entry, store.is_flat)) for entry in entries], renew=True
+            [Put(_fitted(cache, entry, cache._is_flat, store.is_flat)) for entry in entries],
+            renew=True,
         )
         return fates.count(STORED)
 
@@ -48,30 +49,47 @@ def merge(cache: Cache, path: Any) -> int:
     if not os.path.exists(path):
         raise StoreError(os.fspath(path), "there is no such file to merge")
 
-    def take(store: Any) -> list[Entry]:
+    def take(store: Any) -> tuple[bool, list[Entry]]:
         store.demand()
-        return [e for e in store.entries() if store.is_flat or e.key.startswith(cache._scope)]
+        scope = scope_of("q", cache.namespace)
+        return store.is_flat, [
+            e
+            for e in store.entries()
+            if (store.is_flat or e.key.startswith(scope)) and _is_fresh(e, cache)
+        ]
 
-    found = [entry for entry in _with_file(cache, path, take) if _is_fresh(entry, cache)]
+    is_flat, found = _with_file(cache, path, take)
 
     def put(store: Store) -> int:
-        puts = [Put(_fitted(cache, entry, store.is_flat), yields=True) for entry in found]
+        puts = [Put(_fitted(cache, entry, is_flat, store.is_flat), yields=True) for entry in found]
         return store.put(puts).count(STORED) if puts else 0
 
     return cache._do(put)
+
+
+def carry_over(cache: Cache, entries: list[Entry], is_flat: bool) -> None:
+    """Let *entries*, which waited for a file of another format, wait for the one there is now."""
+    store: Any = cache._store
+    for entry in entries:
+        try:
+            store.hold([_fitted(cache, entry, is_flat, store.is_flat)])
+        except (UncacheableError, FormatSwitched):
+            pass  # a flat file has no place for it, or it is another one again
 
 
 def _is_fresh(entry: Entry, cache: Cache) -> bool:
     return is_fresh(entry.stored_at, entry.ttl, cache._now())
 
 
-def _fitted(cache: Cache, entry: Entry, to_flat: bool) -> Entry:
+def _fitted(cache: Cache, entry: Entry, from_flat: bool, to_flat: bool) -> Entry:
     """Return *entry* with the key and the age that its new place asks for."""
-    is_dated = entry.stored_at == entry.stored_at
-    if is_dated and not to_flat:
+    if not from_flat and not to_flat:
         return with_line(entry)
+    is_dated = entry.stored_at == entry.stored_at
     normalizer = cache._normalizer
     if to_flat:
+        if not from_flat and not entry.key.startswith(scope_of("q", None)):
+            raise UncacheableError(f"$[{entry.question!r}]", "a flat file has no namespaces")
         key = flat_key(entry.question, fold=normalizer.fold, trim=normalizer.trim)
     else:
         head = key_head(scope_of("q", cache.namespace), normalizer, None)

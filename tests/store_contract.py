@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from respcache._entry import Entry, new_entry
-from respcache._index import Put
+from respcache._index import Index, Put
 from respcache._plan import REFUSED, SAME, STORED
 from respcache._rules import Removal
 from respcache._stores import new_id
@@ -199,6 +199,36 @@ class StoreContract:
             reader.join(HANGS)
 
         assert torn == []
+
+    @pytest.mark.parametrize("is_new", [True, False], ids=["new-keys", "replaced-keys"])
+    def test_reader_between_two_steps_of_a_commit_sees_none_of_them(
+        self, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, is_new: bool
+    ) -> None:
+        """E10: looked at from within, before each change of an index."""
+        before = [] if is_new else ["a", "b"]
+        store.put([Put(make_entry(key, "old", clock=clock)) for key in before])
+        seen: list[list[str]] = []
+        is_looking = False
+
+        def looked_at(change: Callable[..., None]) -> Callable[..., None]:
+            def changed(*arguments: Any) -> None:
+                nonlocal is_looking
+                if not is_looking:
+                    is_looking = True
+                    seen.append([entry.response for entry in store.entries()])
+                    is_looking = False
+                change(*arguments)
+
+            return changed
+
+        with monkeypatch.context() as patch:
+            for name in ("add", "drop"):
+                patch.setattr(Index, name, looked_at(getattr(Index, name)))
+            store.put([Put(make_entry(key, "new", clock=clock)) for key in "ab"])
+
+        assert len(seen) >= 2
+        assert all(each == ["old"] * len(before) for each in seen)
+        assert [entry.response for entry in store.entries()] == ["new", "new"]
 
     def test_threads_that_put_lose_nothing(self, store: Store, clock: FakeClock) -> None:
         """R19"""

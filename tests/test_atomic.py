@@ -661,7 +661,7 @@ def test_write_protected_file_says_what_would_help(make, path):
     make().store("one", "1")
     path.chmod(0o444)
 
-    with pytest.raises(StoreError, match="write-protected.*chmod"):
+    with pytest.raises(StoreError, match=r"write-protected.*chmod"):
         make(on_error="raise").store("two", "2")
 
 
@@ -882,9 +882,7 @@ def test_without_such_a_table_nothing_is_taken_for_a_mount_point(tmp_path):
     assert _atomic.is_mount_point("/x", str(tmp_path)) is False
 
 
-def test_file_that_is_mounted_singly_is_not_written(
-    make, path, tmp_path, monkeypatch, warnings_of
-):
+def test_file_that_is_mounted_singly_is_not_written(make, path, tmp_path, monkeypatch, warnings_of):
     """E17, R27: each container has a lock of its own beside it, and both would hold it."""
     make().store("one", "1")
     data, before = path.read_bytes(), sorted(os.listdir(tmp_path))

@@ -293,6 +293,14 @@ class TestAnchor:
             with pytest.raises(ConfigError, match="leads out"):
                 self.from_path(path, tmp_path / "base")
 
+    def test_path_that_leads_out_and_back_by_a_link_is_refused(self, tmp_path: Path) -> None:
+        """Who may point the link elsewhere later is outside."""
+        (tmp_path / "base").mkdir()
+        os.symlink(tmp_path / "base", tmp_path / "link")
+
+        with pytest.raises(ConfigError, match="leads out"):
+            self.from_path("../link/a.json", tmp_path / "base")
+
     def test_link_that_stays_within_is_followed(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         os.symlink(tmp_path / "real", tmp_path / "link")

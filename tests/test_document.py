@@ -391,7 +391,7 @@ def test_what_readers_disagree_on_is_never_served_changed(make, path, response, 
         assert reader.get("odd") in (None, json.loads(response))
         assert type(reader.get("odd")) in (type(None), type(json.loads(response)))
         assert (reader.get("before"), reader.get("after")) == ("b", "a")
-        assert [hit.question for hit in reader.entries()][0] == "before"
+        assert next(hit.question for hit in reader.entries()) == "before"
     assert make().store("new", "n") is True
     reader = make()
     assert [reader.get(question) for question in ("before", "after", "new")] == ["b", "a", "n"]

@@ -309,9 +309,7 @@ def test_read_only_folder_is_read_and_stores_stay_here(
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_folder_that_can_not_be_made_keeps_stores_here(
-    make, tmp_path, disk, warnings_of, number
-):
+def test_folder_that_can_not_be_made_keeps_stores_here(make, tmp_path, disk, warnings_of, number):
     """R30."""
     path = tmp_path / "missing" / "too" / "answers.json"
     disk.read_only = number
@@ -406,9 +404,7 @@ _UNREADABLE = [
     ("step", "number"),
     [pytest.param(*each, id=f"{each[0]} {errno.errorcode[each[1]]}") for each in _UNREADABLE],
 )
-def test_file_that_can_not_be_read_is_not_an_empty_one(
-    make, path, disk, warnings_of, step, number
-):
+def test_file_that_can_not_be_read_is_not_an_empty_one(make, path, disk, warnings_of, step, number):
     """R30, R21: nothing is put in its place, and when it can be read again, all is there."""
     make().store_many({"zero": "0", "other": "o"})
     data, before = path.read_bytes(), names_in(path.parent)
@@ -430,9 +426,7 @@ def test_file_that_can_not_be_read_is_not_an_empty_one(
     assert {hit.question for hit in make().entries()} == {"zero", "other", "one"}
 
 
-def test_answer_that_was_loaded_is_not_served_while_the_file_can_not_be_looked_at(
-    make, disk, path
-):
+def test_answer_that_was_loaded_is_not_served_while_the_file_can_not_be_looked_at(make, disk, path):
     """It may have been forgotten meanwhile; once it can be, the answer is back."""
     cache = make()
     cache.store("zero", "0")
@@ -608,9 +602,7 @@ def test_pending_change_is_committed_where_nobody_else_changed_it(make, disk):
         pytest.param(lambda cache, source: cache.clear(), id="clear"),
     ],
 )
-def test_pending_entry_does_not_come_back_after_anothers_removal(
-    make, tmp_path, disk, remove
-):
+def test_pending_entry_does_not_come_back_after_anothers_removal(make, tmp_path, disk, remove):
     """E03: what was evicted stays evicted."""
     source = tmp_path / "a.py"
     source.write_text("x")

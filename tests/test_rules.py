@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respcache._rules import Removal, fold, is_fresh, meets, stricter
+from respcache._rules import Removal, fold, is_fresh, is_past, meets, stricter
 from respcache.testing import FakeClock
 
 paths = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=0, max_size=4).map(
@@ -63,6 +63,24 @@ class TestIsFresh:
     )
     def test_fresh_from_its_stamp_up_to_the_ttl(self, stored_at: int, ttl: int, age: int) -> None:
         assert is_fresh(stored_at, ttl, stored_at + age) == (age in range(ttl))
+
+
+class TestIsPast:
+    @pytest.mark.parametrize(
+        ("stored_at", "ttl", "now", "expected"),
+        [
+            pytest.param(100.0, 60, 159.9, False, id="just-before"),
+            pytest.param(100.0, 60, 160.0, True, id="exactly-at-the-ttl"),
+            pytest.param(100.0, None, 1e12, False, id="for-ever"),
+            pytest.param(100.0, 60, 50.0, False, id="from-the-future"),
+            pytest.param(float("nan"), None, 100.0, False, id="unknown-age"),
+        ],
+    )
+    def test_life_ends_when_age_reaches_the_ttl(
+        self, stored_at: float, ttl: float | None, now: float, expected: bool
+    ) -> None:
+        """E15: what is not fresh by a clock that goes wrong is not past for the others."""
+        assert is_past(stored_at, ttl, now) is expected
 
 
 class TestMeets:

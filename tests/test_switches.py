@@ -448,6 +448,20 @@ class TestReadonly:
             assert cache.flush() is True
             assert other.lookup("kept") is None
 
+    def test_what_is_computed_after_a_hidden_removal_is_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """E04: the removal is committed with it, but came before the computation."""
+        with Cache(tmp_path / "a.json", fsync=False) as cache, Cache(tmp_path / "a.json") as other:
+            cache.store("kept", "answer")
+            monkeypatch.setenv(READONLY, "1")
+            cache.forget("kept")
+            monkeypatch.delenv(READONLY)
+
+            assert cache.get_or_call("kept", lambda: "new") == "new"
+            assert cache.get("kept") == other.get("kept") == "new"
+            assert cache.stats()["pending"] == 0
+
     def test_acts_on_the_next_call(self, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
         """R40"""
         monkeypatch.setenv(READONLY, "1")

@@ -424,6 +424,10 @@ def _parse(data: bytes) -> tuple[Index, bool]:
     entries: Any
     if document is None:
         entries, is_whole = salvage(text, _is_key), False
+        if not entries and '"respcache"' not in text[:256]:
+            texts = [type(value) is str for value in salvage(text, bool).values()]
+            if any(texts):
+                raise FormatSwitched("flat")
     else:
         version = document.get("respcache", "")
         if type(version) is str:

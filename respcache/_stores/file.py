@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from _thread import RLock
+from stat import S_ISLNK
 
 from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
 from .._index import Index, Put, Ticket
@@ -135,6 +136,7 @@ class FileStore:
         self._lock: FileLock | None = None
         self._target = ""
         self._is_swept = False
+        self._place: tuple[int, int] | None = None  # the file that leads to this target
         self._view = self._blank()
         self._puts: list[Put] = []
         self._removals: list[Removal] = []
@@ -241,7 +243,8 @@ class FileStore:
         with self._mutex:
             for put in self._puts:
                 if put.entry.key == key:
-                    if self._plan(view).admits(put):
+                    # Of a file that can't be read, nothing newer is known.
+                    if view.trouble is not None or self._plan(view).admits(put):
                         return put.entry
                     break
             entry = view.get(key)
@@ -253,6 +256,8 @@ class FileStore:
 
     def ticket(self, key: str) -> Ticket:
         view = self._fresh()
+        if view.trouble is not None:
+            view = self._view  # what was there when it could last be read
         entry = view.get(key)
         hidden = frozenset(removal.id for removal in self._removals)
         id = None if entry is None else entry.id
@@ -286,8 +291,12 @@ class FileStore:
     def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
         if len(puts) == 1 and not renew and not self._has_pending and self._is_known(puts[0]):
             return [SAME]
+        plain = [put.entry.key for put in puts if put.ticket is None]
+        only = plain[0] if len(plain) == len(puts) == 1 else None
         try:
-            return self._commit(puts, renew=renew)[0]
+            return self._transact(
+                lambda plan: [plan.put(put, renew=renew) for put in puts], plain, only
+            )
         except OSError as error:
             return self._keep(puts, error)
 
@@ -311,8 +320,15 @@ class FileStore:
         touched = len(self._fresh().index.touched_by(removal))
         if not commit:
             return touched
+        taken = 0
+
+        def count(plan: Plan) -> int:
+            nonlocal taken
+            taken = max(taken, plan.gone.get(removal.id, 0))  # a second try finds it done
+            return taken
+
         try:
-            return self._commit((), of=removal)[1]
+            return self._transact(count)
         except OSError as error:
             self._complain(error)
             return touched
@@ -329,7 +345,7 @@ class FileStore:
     def flush(self) -> bool:
         if self._has_pending:
             try:
-                self._commit(())
+                self._transact(lambda _: None)
             except OSError as error:
                 self._complain(error)
         return not self._has_pending
@@ -340,32 +356,6 @@ class FileStore:
         if self._lock is not None:
             self._lock.close()
 
-    def _commit(
-        self, puts: Sequence[Put], *, renew: bool = False, of: Removal | None = None
-    ) -> tuple[list[str], int]:
-        """Commit what is pending and then *puts*; return their fates, and what *of* took."""
-        with self._mutex:
-            removals = tuple(self._removals)
-            waiting = tuple(self._puts)
-        taken = 0
-
-        def change(plan: Plan) -> list[str]:
-            nonlocal taken
-            for removal in removals:
-                gone = plan.remove(removal)
-                if removal is of:
-                    taken = max(taken, gone)  # a second try finds it done
-            for put in waiting:
-                plan.put(put)
-            return [plan.put(put, renew=renew) for put in puts]
-
-        only = None
-        if len(puts) == 1 and puts[0].ticket is None and not (removals or waiting):
-            only = puts[0].entry.key
-        fates = self._transact(change, removals, only)
-        self._settle(removals, waiting)
-        return fates, taken
-
     def _plan(self, view: View, only: str | None = None) -> Plan:
         """Return a plan for *view*, of which only the entry of the key *only* may be asked."""
         return self._plan_for(view.index)
@@ -374,20 +364,23 @@ class FileStore:
         return Plan(index, size=self._size, now=self._now(), limits=self._limits, birth=new_id)
 
     def _transact(
-        self,
-        change: Callable[[Plan], T],
-        removals: Sequence[Removal] = (),
-        only: str | None = None,
+        self, work: Callable[[Plan], T], plain: Sequence[str] = (), only: str | None = None
     ) -> T:
-        """Publish what *change* plans for what is on disk.
+        """Publish what is pending, and what *work* plans on top of it.
+
+        Args:
+            work: Plans; its result is returned.
+            plain: The keys that it puts whatever comes between: an older put
+                of one that is pending gives way.
+            only: The one key that it asks for.
 
         Raises:
             LockTimeoutError, StoreError, OSError: Nothing was committed, but for
-                *removals* on a full disk: then the file is gone.
+                removals on a full disk: then the file is gone.
         """
         for _ in range(_TRIES):
             lock = self._ready()
-            result, is_settled = lock.run(lambda: self._attempt(change, removals, only))
+            result, is_settled = lock.run(lambda: self._attempt(work, plain, only))
             if is_settled:
                 self._warned.clear()
                 return result
@@ -399,6 +392,11 @@ class FileStore:
         lock = self._lock
         if lock is not None and self._is_in_place():
             return lock
+        try:
+            status = os.stat(self.path)
+            self._place = (status.st_dev, status.st_ino)
+        except OSError:
+            self._place = None
         target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
         if lock is None or target != self._target:
             if lock is not None:
@@ -411,47 +409,61 @@ class FileStore:
 
     def _is_in_place(self) -> bool:
         """Tell by one look that the path still leads where it led."""
-        known = self._view.signature
-        if known is None:
+        if self._place is None:
             return False
         try:
             status = os.lstat(self.path)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == known[:2] and status.st_mode & 0o170000 == 0o100000
+        return (status.st_dev, status.st_ino) == self._place and not S_ISLNK(status.st_mode)
 
     def _attempt(
-        self,
-        change: Callable[[Plan], T],
-        removals: Sequence[Removal],
-        only: str | None,
+        self, work: Callable[[Plan], T], plain: Sequence[str], only: str | None
     ) -> tuple[T, bool]:
         """Do one try under the lock; return its result and whether it holds."""
+        lock = self._lock
+        assert lock is not None
         if not self._is_swept:
             sweep(self._target)
             self._is_swept = True
-        lock = self._lock
-        assert lock is not None
         view = self._load_for_writing()
-        plan = self._plan(view, only)
-        result = change(plan)
+        # Asked for under the lock: another thread may just have committed it.
+        with self._mutex:
+            removals, waiting = tuple(self._removals), tuple(self._puts)
+        plan = self._plan(view, None if removals or waiting else only)
+        for removal in removals:
+            plan.remove(removal)
+        for put in waiting:
+            if put.entry.key not in plain:
+                plan.put(put)
+        result = work(plan)
         plan.enforce()
-        if not plan.is_change and not view.is_corrupt:
-            return result, True
+        if plan.is_change or view.is_corrupt:
+            try:
+                new = self._publish(view, plan, lambda: lock.is_held() and self._is_at(view))
+            except OSError as error:
+                if removals and error.errno in _FULL:
+                    # Entries can be had again, stale answers can't be taken back.
+                    self._remove_file()
+                    self._settle(removals, ())
+                raise
+            if new is None:
+                return result, False
+            self._adopt(new)
+            if new.signature is not None:
+                self._place = new.signature[:2]
+            # Unlinked since the look before the rename, it let another writer in,
+            # who may have renamed over our change: look whether it is still there.
+            if not lock.is_held():
+                return result, False
+        self._settle(removals, waiting)
+        return result, True
+
+    def _remove_file(self) -> None:
         try:
-            new = self._publish(view, plan, lambda: lock.is_held() and self._is_at(view))
-        except OSError as error:
-            if removals and error.errno in _FULL:
-                # Entries can be had again, stale answers can't be taken back.
-                os.unlink(self._target)
-                self._settle(removals, ())
-            raise
-        if new is None:
-            return result, False
-        self._adopt(new)
-        # Unlinked since the look before the rename, it let another writer in,
-        # who may have renamed over our change: look whether it is still there.
-        return result, lock.is_held()
+            os.unlink(self._target)
+        except FileNotFoundError:
+            pass
 
     def _is_at(self, view: View) -> bool:
         try:
@@ -481,9 +493,22 @@ class FileStore:
 
     # What can't be committed.
 
+    def surrender(self) -> list[Entry]:
+        """Return the entries that wait, for another store to take over."""
+        with self._mutex:
+            return [put.entry for put in self._puts]
+
+    def hold(self, entries: Sequence[Entry]) -> None:
+        """Let *entries* wait for a commit here."""
+        self._wait([Put(entry) for entry in entries])
+
     def _keep(self, puts: Sequence[Put], error: OSError) -> list[str]:
         """Serve *puts* from here until they can be committed."""
         self._complain(error)
+        self._wait(puts)
+        return [PENDING] * len(puts)
+
+    def _wait(self, puts: Sequence[Put]) -> None:
         for put in puts:
             if put.ticket is None:
                 put.ticket = self.ticket(put.entry.key)
@@ -499,7 +524,6 @@ class FileStore:
                 total -= len(kept.pop(0).entry.line or b"")
             self._puts = kept
             self._has_pending = bool(self._removals or self._puts)
-        return [PENDING] * len(puts)
 
     def _settle(self, removals: Sequence[Removal], puts: Sequence[Put]) -> None:
         with self._mutex:
@@ -510,7 +534,9 @@ class FileStore:
     def _explain(self, error: OSError) -> LockTimeoutError | StoreError:
         if isinstance(error, LockTimeoutError | StoreError):
             return error
-        path = error.filename if isinstance(error.filename, str) else self.path
+        path = error.filename
+        if not isinstance(path, str) or path.startswith(self._target + "."):
+            path = self.path  # not the name of a temp file that nobody knows
         why = {
             errno.ENOSPC: "the disk is full",
             errno.EDQUOT: "the disk quota is used up",

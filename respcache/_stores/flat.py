@@ -55,7 +55,6 @@ class FlatStore(DocumentStore):
                     )
             if type(entry.value) is not str:
                 raise UncacheableError("$", f"a flat file holds text only; {_REMEDY}")
-            entry.id = entry.value
         # Without its age an entry would outlive its ttl for everybody else.
         lasting = [put for put in puts if put.entry.ttl is None]
         fates = iter(super().put(lasting, renew=renew) if lasting else ())

@@ -653,12 +653,9 @@ class LogStore(FileStore):
         return self._open_view(os.open(self._target, READ))
 
     def _transact(
-        self,
-        change: Callable[[Plan], T],
-        removals: Sequence[Removal] = (),
-        only: str | None = None,
+        self, work: Callable[[Plan], T], plain: Sequence[str] = (), only: str | None = None
     ) -> T:
-        result = super()._transact(change, removals, only)
+        result = super()._transact(work, plain, only)
         view = self._view
         if isinstance(view, _LogView) and view.is_wasteful():
             try:

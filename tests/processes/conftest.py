@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -23,8 +24,13 @@ import pytest
 DEADLINE = 30.0
 
 PRELUDE = """
-import fcntl, importlib, json, os, signal, sys, threading, time
+import importlib, json, os, signal, sys, threading, time
 from respcache import Cache, LockTimeoutError
+
+try:
+    import fcntl
+except ImportError:
+    pass  # Windows
 
 args = json.loads(sys.argv[1])
 
@@ -140,6 +146,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
+                start_new_session=True,  # so that what it forks can be found, and ended
             )
         self._said: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -181,7 +188,7 @@ class Child:
 
     def kill(self) -> None:
         """End the child by SIGKILL."""
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait(DEADLINE)
 
     def wait(self) -> int:
@@ -189,15 +196,20 @@ class Child:
         return self.process.wait(DEADLINE)
 
     def reap(self) -> None:
-        """End the child, whatever it does."""
+        """End the child, and what it forked, whatever they do."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(DEADLINE)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.close()  # which ends what the child has forked, too
-        self._listener.join(DEADLINE)
+            self.process.stdin.close()  # which ends a fork that listens
+        self._listener.join(1)
+        if self._listener.is_alive():
+            # A fork has the pipe still, so its group lives and the number is no other's.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self._listener.join(DEADLINE)
         self.process.stdout.close()
 
 

@@ -287,8 +287,6 @@ def test_writers_killed_while_a_damaged_file_is_set_aside_keep_what_can_be_read(
         ["os.link", "after", 1],
         ["os.fsync", "before", 1],
         ["os.replace", "before", 1],
-        ["os.link", "after", 1],
-        ["os.replace", "before", 1],
     ):
         child = start(STORE_AND_DIE, path=path, step=step)
 
@@ -300,7 +298,7 @@ def test_writers_killed_while_a_damaged_file_is_set_aside_keep_what_can_be_read(
     assert successor.store("c", "new") is True
     assert {hit.question for hit in Cache(path).entries()} == {"a", "b", "c"}
     assert strict(path)["respcache"] == 1
-    assert 1 <= len(leftovers(path)) <= 3
+    assert len(leftovers(path)) == 1  # of one damage there is one copy
     assert all(name.startswith(f"{path.name}.corrupt-") for name in leftovers(path))
 
 
