@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respcache._entry import Entry, new_entry
@@ -682,6 +682,70 @@ class TestPlan:
 
         assert list(index.items) == ["d", "e"]
         assert index.bytes == 2 * SIZE
+
+    def test_replaced_entry_that_goes_again_by_a_limit_is_told_as_evicted(self) -> None:
+        """R33: a log would bring back the older answer that was replaced."""
+        index = make_index()
+        apply(index, [make_entry("a", "old")], max_entries=1)
+        plan = make_plan(index, max_entries=1)
+        plan.put(Put(make_entry("a", "new")))
+        plan.put(Put(make_entry("b")))
+        plan.enforce()
+
+        assert list(plan.adds) == ["b"]
+        assert list(plan.evictions) == ["a"]
+
+    @settings(max_examples=400)
+    @given(
+        steps=st.lists(
+            st.tuples(
+                st.sampled_from(["put"] * 6 + ["forget", "invalidate", "clear", "discard"]),
+                st.sampled_from("abc"),
+                st.integers(0, 2),
+                st.sampled_from([None, "/a", "/b"]),
+            ),
+            max_size=8,
+        ),
+        before=st.lists(
+            st.tuples(st.sampled_from("abc"), st.sampled_from([None, "/a", "/b"])), max_size=3
+        ),
+        max_entries=st.none() | st.integers(1, 3),
+    )
+    def test_whatever_goes_is_told(self, steps: Any, before: Any, max_entries: Any) -> None:
+        """By a removal that touches it, an entry that replaces it, or as evicted: a log of
+        these alone must end where the plan ends."""
+        index = make_index()
+        apply(index, [make_entry(k, paths=path and {path: None}) for k, path in before])
+        plan = make_plan(index, max_entries=max_entries)
+        for number, (what, key, response, path) in enumerate(steps):
+            if what == "put":
+                entry = make_entry(key, response, paths=path and {path: None})
+                plan.put(Put(entry))
+            elif what == "discard":
+                entry = index.get(key)
+                plan.discard([entry] if entry is not None else [])
+            elif what == "forget":
+                plan.remove(Removal(str(number), keys=[key]))
+            elif what == "clear":
+                plan.remove(Removal(str(number), scope=""))
+            elif path is not None:
+                plan.remove(Removal(str(number), paths=[path]))
+        plan.enforce()
+        replayed = index.copy()
+        for removal in plan.removals:
+            for key in replayed.touched_by(removal):
+                replayed.drop(key)
+        for key in plan.evictions:
+            replayed.drop(key)
+        for key, entry in plan.adds.items():
+            replayed.add(key, Sized(entry, entry.size), entry.size)
+        carry_out(plan, index)
+
+        assert {k: index.get(k).id for k in index.items} == {  # type: ignore[union-attr]
+            k: replayed.get(k).id  # type: ignore[union-attr]
+            for k in replayed.items
+        }
+        assert index.bytes == replayed.bytes
 
     def test_without_a_memory_nothing_guards(self) -> None:
         """E14: a flat file has no place for commits."""

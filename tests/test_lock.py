@@ -549,17 +549,17 @@ def test_newcomer_who_renames_over_our_change_does_not_lose_it(make, lock_path, 
     a, b = make(), make()
     a.store("zero", "0")
     b_is_ready, a_is_done = threading.Event(), threading.Event()
-    workers = []
+    workers, first = [], threading.current_thread()
     real = os.replace
 
     def replace(*args, **options):
-        if not workers:
+        if not workers and threading.current_thread() is first:
             lock_path.unlink()
             workers.append(Worker(lambda: b.store("b", "2")))
             assert b_is_ready.wait(LONG)
             real(*args, **options)
             a_is_done.set()
-        elif threading.current_thread() is workers[0] and not b_is_ready.is_set():
+        elif threading.current_thread() is not first and not b_is_ready.is_set():
             b_is_ready.set()
             assert a_is_done.wait(LONG)
             real(*args, **options)
@@ -584,18 +584,18 @@ def test_removal_that_a_newcomer_renamed_over_is_made_again(make, lock_path, mon
     a, b = make(), make()
     a.store_many({"zero": "0", "old": "stale"})
     b_is_ready, a_is_done = threading.Event(), threading.Event()
-    workers = []
+    workers, first = [], threading.current_thread()
     real = os.replace
 
     def replace(*args, **options):
-        if not workers:
+        if not workers and threading.current_thread() is first:
             lock_path.unlink()
             workers.append(Worker(lambda: b.store("b", "2")))
             assert b_is_ready.wait(LONG)
             real(*args, **options)
             a_is_done.set()
             return
-        if threading.current_thread() is workers[0] and not b_is_ready.is_set():
+        if threading.current_thread() is not first and not b_is_ready.is_set():
             b_is_ready.set()
             assert a_is_done.wait(LONG)
         real(*args, **options)

@@ -20,9 +20,10 @@ from respcache.testing import FakeClock
 NAMES = [DISABLE, READONLY, REFRESH]
 
 
-@pytest.fixture(params=["memory", "document"])
+@pytest.fixture(params=["memory", "document", "log"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
-    return None if request.param == "memory" else tmp_path / "answers.json"
+    suffix = {"memory": None, "document": "json", "log": "jsonl"}[request.param]
+    return None if suffix is None else tmp_path / f"answers.{suffix}"
 
 
 @pytest.fixture

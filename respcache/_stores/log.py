@@ -553,6 +553,16 @@ class LogStore(FileStore):
             view = rest
         return view
 
+    def entries(self) -> Iterator[Entry]:
+        view = self._fresh()
+        if self._has_pending or not isinstance(view, _LogView):
+            return super().entries()
+        # The index changes in place: a batch must be in the list whole or not at all.
+        with self._loading:
+            items = list(view.index.items.items())
+        found = (view.read(key, reference) for key, reference in items)
+        return (entry for entry in found if entry is not None)
+
     # Writing.
 
     def _plan(self, view: View, only: str | None = None) -> Plan:
