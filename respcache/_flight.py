@@ -120,11 +120,9 @@ class Flights:
         """Tell whether the caller goes ahead now: it leads, or is inside its own call."""
         key = (id(self), mine.key)
         leading = _leading.get()
-        if key in leading:
-            return True
         with self._mutex:
-            # Who leads never waits: two who call for each other's key would wait
-            # for ever.
+            # Who leads never waits: for its own key it would wait for itself, and two
+            # who call for each other's key would wait for each other.
             if mine.key in self._here:
                 return bool(leading)
             self._here[mine.key] = mine

@@ -200,7 +200,10 @@ class Front:
         ticket: Ticket | None = None,
     ) -> int:  # fmt: skip
         """Commit the entries that *make* gives for *subjects*; return how many were stored."""
-        renew = are_set() and is_on(REFRESH)
+        # An entry that was there and not served (by serve_if) has to go, also for
+        # its equal: it would not be served the next time either.
+        was_refused = ticket is not None and ticket.entry is not None
+        renew = was_refused or (are_set() and is_on(REFRESH))
 
         def put(store: Store) -> tuple[list[Entry | None], list[str]]:
             entries = make()
@@ -312,7 +315,7 @@ class Front:
                 [
                     entry
                     for entry in store.entries()
-                    if not is_fresh(entry.stored_at, entry.ttl, now)
+                    if is_past(entry.stored_at, entry.ttl, now)
                     or (entry.paths and not is_unchanged(entry.paths))
                 ]
             )

@@ -82,7 +82,7 @@ class Plan:
         self.drops.update(dict.fromkeys(gone))
         fresh = [key for key, entry in self.adds.items() if removal.touches(key, entry.touched())]
         for key in fresh:
-            del self.adds[key]
+            self._take_back(key)
         if self._index.memory:
             self._begin()
             self.removals.append(removal)
@@ -146,6 +146,12 @@ class Plan:
         self._evict(gone)
         return len(gone)
 
+    def _take_back(self, key: str) -> None:
+        """Take back an add; what it replaced must not come back for it."""
+        del self.adds[key]
+        if key in self.drops:
+            self.evictions[key] = None
+
     def _evict(self, keys: Iterable[str]) -> None:
         keys = dict.fromkeys(keys)
         self.drops.update(keys)
@@ -186,7 +192,8 @@ class Plan:
             if excess <= 0 and surplus <= 0:
                 return
             excess -= 1
-            surplus -= self._size(self.adds.pop(key))
+            surplus -= self._size(self.adds[key])
+            self._take_back(key)
 
     def _begin(self) -> None:
         if self._index.memory and not self._index.removals and not self.removals:

@@ -342,10 +342,11 @@ def test_entry_that_stands_twice_in_a_damaged_file_is_gone(path):
 
 
 @pytest.mark.parametrize("first", ["bat", "cat", "other"])
-def test_key_that_became_another_entrys_key_answers_neither(path, first):
+@pytest.mark.parametrize("order", ["bat cat", "cat bat"])
+def test_key_that_became_another_entrys_key_answers_neither(path, first, order):
     """One flipped bit makes two of one; neither a cold look nor a full one may take the wrong."""
-    cache = make(path)
-    cache.store_many({"bat": "flies", "cat": "purrs"})
+    right = {"bat": "flies", "cat": "purrs"}
+    make(path).store_many({question: right[question] for question in order.split()})
     data = path.read_bytes()
     flipped = data.replace(b'//cat": {', b'//bat": {')
     assert len(flipped) == len(data)
@@ -353,13 +354,45 @@ def test_key_that_became_another_entrys_key_answers_neither(path, first):
     path.write_bytes(flipped)
 
     reader = make(path)
-    reader.lookup(first)
-    for question, answer in (("bat", "flies"), ("cat", "purrs")):
+    assert reader.get(first) in (None, right.get(first))
+    for question, answer in right.items():
         assert reader.get(question) in (None, answer)
         assert make(path).get(question) in (None, answer)
     assert make(path).store("new", "stored") is True
-    for question, answer in (("bat", "flies"), ("cat", "purrs")):
+    for question, answer in right.items():
         assert make(path).get(question) in (None, answer)
+
+
+def test_damaged_key_answers_no_other_question(path):
+    """One flipped bit in a key must not give one question's answer to another."""
+    make(path).store_many({"cat": "purrs", "dog": "barks"})
+    path.write_bytes(path.read_bytes().replace(b'//cat": {', b'//bat": {'))
+
+    for _ in range(2):
+        reader = make(path)
+        assert reader.lookup("bat") is None
+        assert reader.lookup("bat") is None
+        assert reader.get("dog") == "barks"
+        assert make(path).store("new", "stored") in (True, False)
+
+
+def test_planted_file_with_two_versions_is_no_exception(path):
+    """R39: whatever the one says and the other, for a cold look and for a full one."""
+    make(path).store_many({"one": "1", "two": "2"})
+    data = path.read_bytes()
+    planted = data.replace(b'"limits"', b'"respcache": 2, "limits"')
+    size = int(json.loads(data)["end"]["bytes"])
+    planted = planted.replace(
+        b'"bytes": %d' % size, b'"bytes": %d' % (size + len(planted) - len(data))
+    )
+    path.write_bytes(planted)
+    cache = make(path)
+
+    for _ in range(2):
+        assert cache.get("one") in ("1", None)
+        assert cache.get("two") in ("2", None)
+        assert len(list(cache.entries())) in (0, 2)
+        assert cache.store("new", "stored") in (True, False)
 
 
 def test_response_that_looks_like_the_file_is_not_taken_for_it(path):

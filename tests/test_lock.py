@@ -308,8 +308,9 @@ def test_waiter_gets_the_lock_when_it_is_released(make, hold, lock_path):
 
 def test_one_thread_of_a_process_polls_for_all(make, hold, lock_path, monkeypatch):
     """The others wait for its turn to end, and come in one after the other."""
-    holder = hold(lock_path)
     cache = make()
+    cache.store("zero", "0")
+    holder = hold(lock_path)
     polling = set()
     begun = threading.Event()
     real = fcntl.flock
@@ -333,6 +334,28 @@ def test_one_thread_of_a_process_polls_for_all(make, hold, lock_path, monkeypatc
 
     assert polled == 1
     assert stored == [True] * 4
+
+
+def test_threads_that_store_for_the_first_time_share_one_lock(make, monkeypatch):
+    """Else each of them would poll, and ask another's lock whether its own is held."""
+    cache = make()
+    made = []
+    second = threading.Event()
+    real = _lock.FileLock.__init__
+
+    def init(self, *args):
+        made.append(self)
+        if len(made) > 1:
+            second.set()
+        second.wait(4 * SHORT)
+        real(self, *args)
+
+    monkeypatch.setattr(_lock.FileLock, "__init__", init)
+    workers = [Worker(lambda number=number: cache.store(f"q{number}", "a")) for number in range(4)]
+    stored = [worker.finish() for worker in workers]
+
+    assert stored == [True] * 4
+    assert len(made) == 1
 
 
 # Not for ever.
@@ -635,8 +658,9 @@ def test_waiter_on_a_deleted_lock_file_locks_the_new_one(make, hold, lock_path, 
     real = _lock.open_sibling
 
     def open_sibling(*args):
+        made = real(*args)
         (again if opened.is_set() else opened).set()
-        return real(*args)
+        return made
 
     monkeypatch.setattr(_lock, "open_sibling", open_sibling)
     cache = make()

@@ -7,10 +7,11 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from respcache import Cache, LockTimeoutError, StoreError
+from respcache import Cache, LockTimeoutError, StoreError, _lock
 
 processes = pytest.mark.xdist_group("processes")
 SHORT = 0.05
@@ -791,6 +792,35 @@ def test_eviction_is_committed_by_flush_alone(make, hold):
 
     assert cache.flush() is True
     assert make().lookup("one") is None
+
+
+def test_eviction_that_another_thread_commits_counts_as_ones_own(make, monkeypatch):
+    """E04: whoever comes first to the lock commits for all, and each is told of its own."""
+    cache = make()
+    cache.store("one", "1")
+    reached, go_on = threading.Event(), threading.Event()
+    real = _lock.FileLock.run
+    told = []
+    slow = threading.Thread(target=lambda: told.append(cache.forget("one")))
+
+    def run(self, work):
+        if threading.current_thread() is slow and not reached.is_set():
+            reached.set()
+            assert go_on.wait(LONG)
+        return real(self, work)
+
+    monkeypatch.setattr(_lock.FileLock, "run", run)
+    slow.start()
+    try:
+        assert reached.wait(LONG)
+        assert cache.store("two", "2") is True
+        assert make().lookup("one") is None
+    finally:
+        go_on.set()
+        slow.join(LONG)
+
+    assert told == [True]
+    assert cache.stats()["pending"] == 0
 
 
 def test_eviction_on_a_full_disk_forgets_the_file(make, path, disk, tmp_path, warnings_of):

@@ -31,7 +31,7 @@ from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError
 from . import FormatSwitched
-from .document import LOG, version_of
+from .document import LOG, is_log, version_of
 from .file import FileStore, View
 
 TYPE_CHECKING = False
@@ -52,6 +52,7 @@ _CHUNK = 1 << 23  # bytes that are indexed at a time
 _FLOOR = 1 << 20  # bytes below which a log is not compacted
 _STEP = 1 << 18  # bytes that a cold look reads at a time, from the end
 _SEAM = 64  # bytes that must still be there before what comes after them is read
+_NONE = (0, 0, 0, 0, 0)  # the signature of no file
 _SHIFT = 32  # a reference is an offset and a length in one int
 
 
@@ -93,6 +94,42 @@ class _Unclear(Exception):  # noqa: N818 - says that a quick look can't tell
     """The end of a log is not as a writer leaves it; it must be read from its start."""
 
 
+class _Reader:
+    """Read lines of one file at their places.
+
+    Apart from the view, whose index holds it: with the view itself in there, a
+    descriptor would stay open until the garbage is collected.
+    """
+
+    __slots__ = ("_mutex", "file")
+
+    def __init__(self, file: Descriptor) -> None:
+        self.file = file
+        self._mutex = RLock()
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Return *length* bytes at *offset*, or fewer at the end."""
+        if not hasattr(os, "pread"):  # Windows
+            with self._mutex:
+                os.lseek(self.file.fd, offset, os.SEEK_SET)
+                return os.read(self.file.fd, max(length, 0))
+        parts = []
+        while length > 0 and (part := os.pread(self.file.fd, length, offset)):
+            parts.append(part)
+            length -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def line(self, reference: int) -> bytes:
+        """Return the line at *reference*."""
+        return self.pread(reference & (1 << _SHIFT) - 1, reference >> _SHIFT)
+
+    def entry(self, key: str, reference: int) -> Entry | None:
+        """Return the entry at *reference*, or None if it is damaged by now."""
+        line = self.line(reference)
+        return _entry_of(key, line) if _is_whole(line) else None
+
+
 class _LogView(View):
     """What has been read of one log; it grows in place as the file does.
 
@@ -108,45 +145,35 @@ class _LogView(View):
 
     __slots__ = (
         "_answered",
-        "_seeking",
-        "bad_end",
         "end",
-        "is_bad",
         "is_filled",
         "last",
+        "reader",
         "seam",
+        "seen",
         "size",
         "start",
     )
 
-    def __init__(self, index: Index, *, start: int, size: int, **facts: Any) -> None:
-        super().__init__(index, **facts)
-        index.read = self.read
+    def __init__(
+        self, index: Index, *, file: Descriptor, start: int, size: int, **facts: Any
+    ) -> None:
+        super().__init__(index, file=file, **facts)
+        self.reader = _Reader(file)
+        index.read = self.reader.entry
         self.start = self.end = start
         self.size = size
-        self.bad_end = 0
         self.last = 0
         self.seam = b""
         self.is_filled = False
-        self.is_bad = False
+        self.seen = self.signature
         self._answered: str | None = None
-        self._seeking = RLock()
 
     # Reading at a place.
 
     def pread(self, length: int, offset: int) -> bytes:
         """Return *length* bytes at *offset*, or fewer at the end."""
-        assert self.file is not None
-        if not hasattr(os, "pread"):  # Windows
-            with self._seeking:
-                os.lseek(self.file.fd, offset, os.SEEK_SET)
-                return os.read(self.file.fd, max(length, 0))
-        parts = []
-        while length > 0 and (part := os.pread(self.file.fd, length, offset)):
-            parts.append(part)
-            length -= len(part)
-            offset += len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return self.reader.pread(length, offset)
 
     def line_at(self, offset: int) -> bytes:
         """Return the whole line that begins at *offset*.
@@ -179,7 +206,7 @@ class _LogView(View):
             return entry
         items = self.index.items
         reference = items.get(key)
-        entry = None if reference is None else self.read(key, reference)
+        entry = None if reference is None else self.reader.entry(key, reference)
         if entry is not None:
             self.keep(key, entry)
             # A line that came meanwhile dropped what was decoded before it.
@@ -204,11 +231,6 @@ class _LogView(View):
                     group = []
             start += len(line)
 
-    def read(self, key: str, reference: int) -> Entry | None:
-        """Return the entry at *reference*, or None if it is damaged by now."""
-        line = self.pread(reference & (1 << _SHIFT) - 1, reference >> _SHIFT)
-        return _entry_of(key, line) if _is_whole(line) else None
-
     def ends_well(self) -> bool:
         """Tell whether the last line is whole and ends its commit."""
         if self.pread(1, self.size - 1) != b"\n":
@@ -232,7 +254,7 @@ class _LogView(View):
 
     def body_at(self, reference: int) -> bytes:
         """Return what the line at *reference* says."""
-        return _body(self.pread(reference & (1 << _SHIFT) - 1, reference >> _SHIFT))
+        return _body(self.reader.line(reference))
 
     def _seek(self, key: str) -> Entry | None:
         whole = self._backwards(b"\n", self.size)
@@ -297,9 +319,8 @@ class _LogView(View):
 
     def catch_up(self, size: int) -> None:
         """Index the whole lines up to *size*. Called by one thread at a time."""
-        self.is_bad = False
         step = _CHUNK
-        while self.end < size and not self.is_bad:
+        while self.end < size:
             data = self.pread(min(step, size - self.end), self.end)
             done = self._take_lines(data)
             if not done and self.end + len(data) >= size:
@@ -307,6 +328,8 @@ class _LogView(View):
             step = _CHUNK if done else step * 2  # one commit may be larger than a chunk
         self.size = size
         self.is_filled = True
+        if self.is_corrupt:
+            self.signature = _NONE
 
     def _take_lines(self, data: bytes) -> int:
         """Index the whole commits at the start of *data*; return how long they are."""
@@ -319,9 +342,12 @@ class _LogView(View):
             if line.endswith(_TORN):
                 group.clear()
             elif not _is_whole(line):
-                self.is_bad = True
-                self.bad_end = self.end + after
-                break
+                # What it replaced or took away is unknown: it is forgotten, and
+                # all before it. Until a writer has repaired the file, each
+                # look reads it anew: the bytes may only be on their way.
+                group.clear()
+                self._take_unknown()
+                self.is_corrupt = True
             else:
                 group.append((self.end + at, line))
                 if not _more(line):
@@ -479,11 +505,14 @@ class LogStore(FileStore):
                 view.catch_up(status.st_size)
             else:
                 view.size = status.st_size
-            view.is_corrupt = view.is_bad
             # Last, so that a lookup in another thread that finds it finds all the rest.
-            view.signature = signature(status)
+            view.seen = signature(status)
+            view.signature = _NONE if view.is_corrupt else view.seen
             return view
-        return self._open_view(os.open(self.path, READ))
+        new = self._open_view(os.open(self.path, READ))
+        if view.is_corrupt and isinstance(new, _LogView):
+            new.catch_up(new.size)
+        return new
 
     def _has_grown(self, view: _LogView, status: os.stat_result) -> bool:
         """Tell whether the file is what was read of it, with something added."""
@@ -501,7 +530,7 @@ class LogStore(FileStore):
         facts: dict[str, Any] = {"signature": signature(status), "file": file}
         head = os.read(fd, 1 << 16)
         version = version_of(head)
-        if version == _VERSION and not head.startswith(LOG):
+        if version == _VERSION and not is_log(head):
             raise FormatSwitched("document")
         if not head:
             return View(_new_index(None), **facts)
@@ -513,8 +542,9 @@ class LogStore(FileStore):
         view = _LogView(_new_index(header), start=start, size=status.st_size, **facts)
         if header is None:
             # What the header said is lost, but each line speaks for itself.
-            view.is_bad = view.is_corrupt = view.is_filled = True
-            view.bad_end = start or status.st_size
+            view.history.is_complete = False
+            view.is_corrupt = True
+            view.catch_up(view.size)
         return view
 
     def ticket(self, key: str) -> Ticket:
@@ -523,34 +553,8 @@ class LogStore(FileStore):
 
     def _load_for_writing(self) -> View:
         view = super()._load_for_writing()
-        if isinstance(view, _LogView):
-            if not view.is_filled and not view.ends_well():
-                view.catch_up(view.size)
-            if view.is_bad:
-                with self._loading:
-                    view = self._rescue(view)
-                    self._adopt(view)
-        return view
-
-    def _rescue(self, view: _LogView) -> _LogView:
-        """Return a view of what comes after the last bad line.
-
-        What a bad line replaced or took away is unknown: it is forgotten, and
-        all before it.
-        """
-        while view.is_bad:
-            index = _new_index(None)
-            index.is_complete = False
-            rest = _LogView(
-                index,
-                start=view.bad_end,
-                size=view.size,
-                signature=view.signature,
-                file=view.file,
-            )
-            rest.catch_up(view.size)
-            rest.is_corrupt = True
-            view = rest
+        if isinstance(view, _LogView) and not view.is_filled and not view.ends_well():
+            view.catch_up(view.size)
         return view
 
     def entries(self) -> Iterator[Entry]:
@@ -560,7 +564,7 @@ class LogStore(FileStore):
         # The index changes in place: a batch must be in the list whole or not at all.
         with self._loading:
             items = list(view.index.items.items())
-        found = (view.read(key, reference) for key, reference in items)
+        found = (view.reader.entry(key, reference) for key, reference in items)
         return (entry for entry in found if entry is not None)
 
     # Writing.
@@ -624,7 +628,7 @@ class LogStore(FileStore):
                 plan.carry_out(view.history, lambda entry: references[entry.key])
                 view.end = offset
                 view.seam = (view.seam + data)[-_SEAM:]
-            view.signature = signature(os.fstat(out.fd))
+            view.signature = view.seen = signature(os.fstat(out.fd))
 
     def _open_out(self, view: _LogView) -> Descriptor:
         """Return a descriptor to append to the file of *view*."""
@@ -640,6 +644,8 @@ class LogStore(FileStore):
     def _rewrite(self, view: View, plan: Plan, is_current: Callable[[], bool]) -> View | None:
         """Write all that is left into a new file, under the lock."""
         index = view.index
+        if isinstance(view, _LogView):
+            view.signature = view.seen  # also if it was found damaged only just now
         if view.is_corrupt:
             self._set_aside(view, len(index.items))
         limits = index.limits if plan.limits is None else plan.limits
@@ -657,8 +663,7 @@ class LogStore(FileStore):
     def _publish_new(self, made: Replacement, is_current: Callable[[], bool]) -> View | None:
         # Always to the disk first: a rename that is there before the bytes
         # are leaves nothing after a power cut.
-        done = made.publish(fsync=True, is_current=is_current)
-        if done is None:
+        if not made.publish(fsync=True, is_current=is_current):
             return None
         return self._open_view(os.open(self._target, READ))
 

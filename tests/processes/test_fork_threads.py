@@ -450,7 +450,7 @@ def meanwhile(work):
     results = []
     thread = threading.Thread(target=lambda: results.append(work()), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(10)
     return results[0] if results else "it hangs"
 
 
