@@ -44,8 +44,9 @@ class Cache(Front):
     whole file. Nothing is read or written before the first use.
 
     Args:
-        path: The file: a JSON document (``.json``). None: memory, this process
-            only. Relative to the working folder at this moment.
+        path: The file: a JSON document (``.json``), or a log (``.jsonl``) for many
+            entries and busy writers. None: memory, this process only.
+            Relative to the working folder at this moment.
         case_sensitive: Whether ``A`` and ``a`` are different questions.
         trim_spaces: Whether white space at both ends is ignored.
         normalizer: Other rules, instead of these two.
@@ -67,10 +68,11 @@ class Cache(Front):
             here while nothing newer is committed for its key, tried again with
             later stores and :meth:`flush`; one warning in the log. ``"raise"``:
             a StoreError or LockTimeoutError, and the entry is not kept.
-        format: ``"document"`` or ``"flat"`` (docker-agent's), for a path with
-            another suffix. None: by the suffix; a flat ``.json`` file is
+        format: ``"document"``, ``"log"`` or ``"flat"`` (docker-agent's), for a path
+            with another suffix. None: by the suffix; a flat ``.json`` file is
             recognized and stays one.
-        fsync: Whether a commit waits for the disk. None: yes for documents.
+        fsync: Whether a commit waits for the disk. None: yes for documents, no
+            for logs, which may lose their last lines in a power cut.
         mode: Permissions of the files that are made.
         lock_timeout: Seconds to wait for the file lock. After one wait that
             ran out, later stores do not wait until one succeeds.

@@ -297,7 +297,7 @@ class DocumentStore(FileStore):
 
             getLogger("respcache").warning(
                 "%s: has grown to %.0f MB, and each store writes all of it anew, at 2 ms a "
-                "megabyte or more; give topics files of their own, or set max_bytes",
+                "megabyte or more; a log (name it .jsonl, and merge this file) does not",
                 self._target,
                 size / 1e6,
             )
