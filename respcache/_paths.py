@@ -130,14 +130,16 @@ def absolute(paths: Any) -> Iterator[tuple[str, Any]]:
     for number, item in enumerate(paths):
         try:
             text = os.fspath(item.path if isinstance(item, Tree) else item)
-            if type(text) is not str:
+            if type(text) is not str or "\0" in text:
                 raise TypeError
             text.encode()
         except (TypeError, UnicodeEncodeError):
             raise UncacheableError(
                 f"paths[{number}]", f"{item!r} is no path; pass a str, a pathlib path or a Tree"
             ) from None
-        yield os.path.join(os.getcwd(), os.path.expanduser(text)), item
+        path = os.path.expanduser(text)
+        # The working folder may be gone, which matters to relative paths only.
+        yield path if os.path.isabs(path) else os.path.join(os.getcwd(), path), item
 
 
 def is_unchanged(paths: dict[str, Dependency]) -> bool:

@@ -56,7 +56,6 @@ class Plan:
         self.evictions: dict[str, None] = {}  # those of them that no removal and no add tells
         self.adds: dict[str, Entry] = {}  # in the order of their commit
         self.removals: list[Removal] = []
-        self.gone: dict[str, int] = {}  # how many entries each removal took
         self.limits: dict[str, int] | None = None
 
     @property
@@ -86,7 +85,6 @@ class Plan:
         if self._index.memory:
             self._begin()
             self.removals.append(removal)
-        self.gone[removal.id] = len(gone) + len(fresh)
         return len(gone) + len(fresh)
 
     def put(self, put: Put, *, renew: bool = False) -> str:

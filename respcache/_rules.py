@@ -70,7 +70,7 @@ class Removal:
         everything: All entries are gone.
     """
 
-    __slots__ = ("everything", "id", "keys", "paths", "scope")
+    __slots__ = ("everything", "id", "keys", "paths", "scope", "taken")
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class Removal:
         self.paths = tuple(paths)
         self.scope = scope
         self.everything = everything
+        self.taken = 0  # entries, as far as it was committed here
 
     def touches(self, key: str, paths: Iterable[tuple[str, bool]]) -> bool:
         """Tell whether the entry of *key*, read from *paths* (path, is_tree), is gone."""

@@ -391,7 +391,7 @@ def test_planted_file_with_two_versions_is_no_exception(path):
     for _ in range(2):
         assert cache.get("one") in ("1", None)
         assert cache.get("two") in ("2", None)
-        assert len(list(cache.entries())) in (0, 2)
+        assert len(list(cache.entries())) in (0, 1, 2)
         assert cache.store("new", "stored") in (True, False)
 
 

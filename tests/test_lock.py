@@ -883,7 +883,19 @@ def while_held():
     return "worked"
 
 lock.run(lambda: None)
+def returned_from_twice():
+    if kind == "in C":
+        _lock._objects.clear()
+    pid = os.fork()
+    if pid:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert not is_free(), "the child freed its parent's lock on its way out"
+    return pid
+
 assert lock.run(while_held) == "worked"
+assert is_free()
+if lock.run(returned_from_twice) == 0:
+    os._exit(0)
 assert is_free()
 assert lock.run(lambda: "again") == "again"
 

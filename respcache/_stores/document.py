@@ -185,7 +185,10 @@ class _FramedView(_View):
             self.sum, gone = frame.fill(history, sum)
         except ValueError:
             # Edited by hand at the same length, or damaged: read as such.
-            index, is_whole = _parse(frame.data)
+            try:
+                index, is_whole = _parse(frame.data)
+            except (_Newer, FormatSwitched):  # it says one thing at its start and another later
+                index, is_whole = _new_index(), False
             history.take_entries(index)
             history.limits, history.removals = index.limits, index.removals
             history.is_complete = index.is_complete

@@ -320,15 +320,9 @@ class FileStore:
         touched = len(self._fresh().index.touched_by(removal))
         if not commit:
             return touched
-        taken = 0
-
-        def count(plan: Plan) -> int:
-            nonlocal taken
-            taken = max(taken, plan.gone.get(removal.id, 0))  # a second try finds it done
-            return taken
-
         try:
-            return self._transact(count)
+            self._transact(lambda _: None)
+            return removal.taken  # by this thread or by one that was faster
         except OSError as error:
             self._complain(error)
             return touched
@@ -392,6 +386,11 @@ class FileStore:
         lock = self._lock
         if lock is not None and self._is_in_place():
             return lock
+        with self._placing:
+            return self._find_lock()
+
+    def _find_lock(self) -> FileLock:
+        lock = self._lock
         try:
             status = os.stat(self.path)
             self._place = (status.st_dev, status.st_ino)
@@ -432,7 +431,8 @@ class FileStore:
             removals, waiting = tuple(self._removals), tuple(self._puts)
         plan = self._plan(view, None if removals or waiting else only)
         for removal in removals:
-            plan.remove(removal)
+            # A second try finds it done, and must not count it as nothing.
+            removal.taken = max(removal.taken, plan.remove(removal))
         for put in waiting:
             if put.entry.key not in plain:
                 plan.put(put)
@@ -576,6 +576,7 @@ class FileStore:
     def _renew_mutexes(self) -> None:
         self._mutex = RLock()  # guards what is pending; never held over I/O
         self._loading = RLock()  # one thread loads a changed file, for all
+        self._placing = RLock()  # one thread finds the lock, for all
 
     def _forked(self) -> None:
         # The parent flushes what it has pending; what may be stale stays hidden.

@@ -224,6 +224,7 @@ say(cache.flush())
 def test_child_leaves_what_is_pending_to_its_parent(start, agent, path, questions_in):
     """E03, E18: only the process that made an entry commits it."""
     holder = agent(path)
+    holder("store", "h", "old")
     holder("run", 'pause("os.replace")')
     holder.order("store", "h", "of the holder")
     assert holder.hear() == "paused"
