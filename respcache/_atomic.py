@@ -396,11 +396,14 @@ def set_aside(path: str) -> str | None:
     """
     folder, name = os.path.split(path)
     mark = f"{name}.corrupt-"
-    kept = sorted(each for each in os.listdir(folder) if _is_aside(each, mark))
+    try:
+        kept = sorted(each for each in os.listdir(folder) if _is_aside(each, mark))
+    except OSError:
+        kept = []  # a folder to write in, but not to list
     status = os.stat(path)
     for each in kept:
-        other = os.stat(os.path.join(folder, each))
-        if (other.st_size, other.st_mtime_ns) == (status.st_size, status.st_mtime_ns):
+        other = _status(os.path.join(folder, each))
+        if other is not None and _stamp(other) == _stamp(status):
             return None
     now = time_ns()
     stamp = f"{strftime('%Y%m%d-%H%M%S', gmtime(now // 10**9))}-{now % 10**9:09d}"
@@ -419,6 +422,10 @@ def set_aside(path: str) -> str | None:
     for each in [*kept, mark + stamp][:-_ASIDE]:
         os.unlink(os.path.join(folder, each))
     return aside
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def _is_aside(name: str, mark: str) -> bool:

@@ -345,8 +345,11 @@ class Cache(Front):
             UncacheableError: One is outside the JSON domain; none is kept.
             StoreError, LockTimeoutError: With ``on_error="raise"`` only.
         """
-        items = pairs.items() if hasattr(pairs, "items") else pairs
-        return self._keep_all(list(items), None, (), UNSET, "$[{}]")
+        items = list(pairs.items() if hasattr(pairs, "items") else pairs)
+        for number, pair in enumerate(items):
+            if type(pair) not in (tuple, list) or len(pair) != 2:
+                raise UncacheableError(f"$[{number}]", "pass pairs of a question and a response")
+        return self._keep_all(items, None, (), UNSET, "$[{}]")
 
     def _keep_all(
         self, pairs: list[tuple[str, Any]], context: Any, paths: Any, ttl: Any, place: str

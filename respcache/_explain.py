@@ -52,6 +52,8 @@ def _state(cache: Cache, entry: Entry | None) -> str:
     ttl = stricter(entry.ttl, cache._ttl)
     if entry.stored_at != entry.stored_at:
         age = "stored at an unknown time (a flat file keeps no ages)"
+    if ttl is not None and entry.stored_at > now:
+        return "stored in the future: a clock was set back, and its age can't be told"
     if not is_fresh(entry.stored_at, ttl, now):
         return f"{age}, not fresh under a ttl of {ttl:g} s"
     if entry.paths:

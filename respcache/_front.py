@@ -11,9 +11,10 @@ from ._index import Put, Ticket
 from ._json import decode
 from ._keys import scope_of
 from ._plan import PENDING, REFUSED, SAME, STORED
-from ._rules import Removal, is_fresh, is_past, stricter
+from ._rules import LONGEST, Removal, is_fresh, is_past, stricter
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
+from .errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +96,13 @@ class Event:
         )
 
 
+def _seconds(clock: Callable[[], float], name: str) -> float:
+    now = clock()
+    if type(now) not in (int, float) or not -LONGEST <= now <= LONGEST:
+        raise ConfigError(f"{name}: gave {now!r}, which is no number of seconds")
+    return now
+
+
 class Front:
     """A view of a store through one front and one namespace.
 
@@ -118,7 +126,7 @@ class Front:
         self._on_event = options["on_event"]
         self._clock: Callable[[], float] = clock
         self._monotonic: Callable[[], float] = getattr(clock, "monotonic", time.monotonic)
-        self._ahead = clock() - self._monotonic()
+        self._ahead = _seconds(clock, "clock") - _seconds(self._monotonic, "clock.monotonic")
         self._mode: int = options["mode"]
         self._options = {
             "limits": {name: options[name] for name in ("max_entries", "max_bytes")},

@@ -198,11 +198,12 @@ def _refuse(value: Any, place: str, depth: int) -> None:
     elif not _inside(value, kind, depth):
         why = {
             int: "an int outside -2**63 ... 2**64-1 changes in other JSON readers; keep it as a str",
-            float: f"{value!r} is not JSON; use None or a str",
             tuple: "a tuple would come back as a list; pass list(...)",
             set: "a set has no JSON form; pass sorted(...)",
             bytes: "bytes have no JSON form; decode them to str",
         }
+        if kind is float:  # not in the table: an int of 5,000 digits can't be shown
+            raise UncacheableError(place, f"{value!r} is not JSON; use None or a str")
         raise UncacheableError(
             place,
             why.get(kind, f"{_name(value)} would not come back as it is; pass plain JSON types"),

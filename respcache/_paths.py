@@ -130,7 +130,7 @@ def absolute(paths: Any) -> Iterator[tuple[str, Any]]:
     for number, item in enumerate(paths):
         try:
             text = os.fspath(item.path if isinstance(item, Tree) else item)
-            if type(text) is not str or "\0" in text:
+            if type(text) is not str or not text or "\0" in text:
                 raise TypeError
             text.encode()
         except (TypeError, UnicodeEncodeError):

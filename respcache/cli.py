@@ -44,7 +44,7 @@ def _main(args: Sequence[str] | None) -> None:
     switches: set[str] = set()
     try:
         _make_app(switches)(args, prog_name="respcache")
-    except RespcacheError as error:
+    except (RespcacheError, OSError) as error:  # OSError: stdout is full, for one
         if "debug" in switches:
             from traceback import print_exception
 

@@ -48,6 +48,7 @@ QUESTIONS = 600  # of all processes; about 250 different ones
 _TROUBLE = ("lost", "not kept", "processes that died")  # rows whose numbers should be 0
 
 _WORD = re.compile(r"\w+")
+_BUDGET = 12.0  # seconds of asking, unless a number of questions is asked for
 _PATIENCE = 3.0  # seconds that a process gets to end by itself
 
 # Where there are no help topics: modules whose docstrings say much, and whose
@@ -306,8 +307,8 @@ def _ask(
     return Answer(question, response["names"], response["seconds"], is_hit, not refused)
 
 
-def _work(number: int, count: int, path: str, parent: Connection) -> None:
-    """Be the process *number*: ask *count* questions, and send what came of each."""
+def _work(number: int, count: int, seconds: float, path: str, parent: Connection) -> None:
+    """Be the process *number*: ask *count* questions, *seconds* long, and send what came of each."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and closes the pipe
     refused: list[str] = []
 
@@ -323,7 +324,10 @@ def _work(number: int, count: int, path: str, parent: Connection) -> None:
     with suppress(ConnectionError), _warnings_to(parent.send):
         try:
             with Cache(path, serve_if=_is_answer, on_event=watch, on_error="raise") as cache:
+                until = time.monotonic() + seconds
                 for question, names in draw(library, number, count):
+                    if time.monotonic() > until:
+                        break
                     compute = partial(closest, library.texts, names)
                     parent.send(_ask(cache, refused, question, compute, context))
             parent.send(None)
@@ -374,6 +378,7 @@ def run(
     *,
     workers: int,
     questions: int,
+    seconds: float = math.inf,
     tell: Callable[[Report], object] | None = None,
 ) -> Report:
     """Let *workers* processes ask *questions* each, through the cache file *path*.
@@ -384,7 +389,8 @@ def run(
         library: What they ask about.
         path: The file; made if missing.
         workers: How many processes.
-        questions: How many questions each asks.
+        questions: How many questions each asks, at most.
+        seconds: How long each goes on asking.
         tell: Gets the report so far, after each answer.
 
     Raises:
@@ -397,7 +403,7 @@ def run(
     try:
         with _deaf():
             for number in range(1, workers + 1):
-                _start(processes, number, questions, path)
+                _start(processes, number, (number, questions, seconds, path))
         for pipe in processes:
             with suppress(ConnectionError):  # it died; its pipe will say so
                 pipe.send(library)
@@ -435,13 +441,13 @@ def count_lost(reader: Cache, kept: Mapping[str, list[str]], context: dict[str, 
     return lost
 
 
-def _start(processes: dict[Connection, BaseProcess], number: int, count: int, path: str) -> None:
+def _start(
+    processes: dict[Connection, BaseProcess], number: int, work: tuple[int, int, float, str]
+) -> None:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     # Without the library, for which it would wait until the process can read.
-    process = context.Process(
-        target=_work, args=(number, count, path, theirs), name=f"agent {number}"
-    )
+    process = context.Process(target=_work, args=(*work, theirs), name=f"agent {number}")
     process.start()
     processes[ours] = process
     theirs.close()  # so that ours ends when the process does
@@ -512,15 +518,19 @@ def show(path: str | None, *, workers: int, questions: int | None, as_json: bool
     if path is not None:
         _check_file(path)
     library = load_library()
+    seconds = math.inf
     if questions is None:
         questions = max(1, QUESTIONS // workers)
+        seconds = _BUDGET
     with _place(path) as file:
         _say(
             f"{workers} process{'es' if workers > 1 else ''} asking {questions} questions each "
             f"about {len(library.texts)} {library.kind} of Python, through one file"
         )
         with _progress(workers * questions) as tell:
-            report = run(library, file, workers=workers, questions=questions, tell=tell)
+            report = run(
+                library, file, workers=workers, questions=questions, seconds=seconds, tell=tell
+            )
     _print_report(report, as_json=as_json)
     for text in report.warnings:
         _say(f"respcache: {text}")

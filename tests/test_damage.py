@@ -608,6 +608,31 @@ def _refuse_link(source, target, **options):
     raise OSError(errno.EPERM, "no links here")
 
 
+def test_damage_in_a_folder_that_can_not_be_listed_is_repaired(path, monkeypatch):
+    """R21: how many copies there are is a matter of tidiness, no condition of storing."""
+    path.write_bytes(b"damage")
+
+    def refuse(*args):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", refuse)
+        assert make(path).store("new", "stored") is True
+
+    assert make(path).get("new") == "stored"
+    [aside] = asides(path)
+    assert path.with_name(aside).read_bytes() == b"damage"
+
+
+def test_copy_that_leads_nowhere_does_not_stop_a_repair(path):
+    """R21: a link in the place of an older copy, or a copy that is removed at this moment."""
+    os.symlink("nowhere", f"{path}.corrupt-20260101-000000-000000000")
+    path.write_bytes(b"damage")
+
+    assert make(path).store("new", "stored") is True
+    assert make(path).get("new") == "stored"
+
+
 def test_copy_that_can_not_be_made_leaves_no_half_of_one(path, monkeypatch):
     """R29."""
     import shutil

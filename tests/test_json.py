@@ -357,3 +357,11 @@ class TestScan:
         """E13: what is nested too deeply is unreadable, not a crash."""
         with pytest.raises(ValueError):
             scan("[" * 200_000)
+
+
+def test_int_that_can_not_even_be_shown_is_named() -> None:
+    """Python refuses to write more than 4,300 digits, also in our own message."""
+    with pytest.raises(UncacheableError, match="outside") as caught:
+        encode({"n": [10**5000]})
+
+    assert caught.value.place == "$.n[0]"

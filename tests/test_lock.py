@@ -31,8 +31,8 @@ def lock_path(tmp_path):
 
 @pytest.fixture
 def make(path, clock):
-    def open_cache(**options) -> Cache:
-        return Cache(path, **{"fsync": False, "clock": clock, "lock_timeout": LONG, **options})
+    def open_cache(at=path, **options) -> Cache:
+        return Cache(at, **{"fsync": False, "clock": clock, "lock_timeout": LONG, **options})
 
     return open_cache
 
@@ -1062,6 +1062,23 @@ os.waitpid(pid, 0)
 def test_child_does_not_keep_the_marks_of_its_parents_work(tmp_path):
     """E18: a leader that is done, or dead, frees its flight though its child lives."""
     assert run_child(_MARKS_FORK, tmp_path / "answers.json.flight").split() == ["False", "True"]
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_OFD_SETLK"), reason="no open-file-description locks")
+def test_marks_of_work_are_seen_though_the_folder_is_not_there_yet(make, tmp_path):
+    """The very first computation of all is the one that many begin at once."""
+    path = tmp_path / "missing" / "answers.json"
+    waiting = []
+
+    def compute():
+        waiting.append(
+            Worker(lambda: make(at=path).get_or_call("slow", lambda: "second", wait=LONG))
+        )
+        waiting[0].join(4 * SHORT)
+        return "first"
+
+    assert make(at=path).get_or_call("slow", compute) == "first"
+    assert waiting[0].finish() == "first"
 
 
 # Strangers' descriptors.

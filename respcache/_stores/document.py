@@ -8,7 +8,7 @@
     "q//1f//hello": {"response": "Hi", "question": "Hello", ...},
     "q//1f//bye": {"response": "Ciao", "question": "Bye", ...}
     },
-    "end": {"entries": 2, "bytes": 283, "sum": "5e1f20aa"}}
+    "end": {"entries": 2, "bytes": 283, "sum": "000000015e1f20aa"}}
 
 The last line counts the entries and the bytes before it, and has their checksum.
 If it is right, the file is as we wrote it: entries are found by their lines and
@@ -104,15 +104,15 @@ class _Frame:
                 at += len(line)
             else:
                 gone.append(key)
+                sum -= crc32(line)
         for key in gone:
             index.drop(key)
         items = index.items
         lines = data[at : self.stop].splitlines(keepends=True)
         if lines:
             lines[-1] = _line_of(lines[-1])
-        sum = _sum_of(items.values() if gone else (), 0 if gone else sum)
-        sum = _sum_of(lines, sum)
-        if b"%08x" % crc32(self.head, sum) != self.sum.encode():
+        sum += _sum_of(lines)
+        if _seal(self.head, sum) != self.sum:
             raise ValueError("not as it was written")
         for line in lines:
             key = key_of(line)
@@ -259,17 +259,18 @@ class DocumentStore(FileStore):
             _ENTRIES,
         )
         lines = list(index.items.values())
-        if isinstance(view, _View) and not plan.drops and not view.is_corrupt and view.sum:
-            new = lines[len(lines) - len(plan.adds) :]
-            sum = _sum_of(new, view.sum)
+        if isinstance(view, _View) and not view.is_corrupt:
+            old = view.history.items
+            sum = view.sum - _sum_of(old[key] for key in plan.drops)
+            sum += _sum_of(index.items[key] for key in plan.adds)
         else:
-            sum = _sum_of(lines, 0)
+            sum = _sum_of(lines)
         if lines:
             lines[-1] = lines[-1].removesuffix(b",\n") + b"\n"
         body = b"".join(lines)
         size = len(head) + len(body) + len(_CLOSE)
-        facts = (_END, len(lines), size, crc32(head, sum))
-        end = b'%s{"entries": %d, "bytes": %d, "sum": "%08x"}}\n' % facts
+        facts = (_END, len(lines), size, _seal(head, sum).encode())
+        end = b'%s{"entries": %d, "bytes": %d, "sum": "%s"}}\n' % facts
         return [head, body, _CLOSE + end], sum
 
     def _refer(self, entry: Entry) -> Any:
@@ -307,10 +308,18 @@ class DocumentStore(FileStore):
         self._is_large = size > _LARGE
 
 
-def _sum_of(lines: Iterable[bytes], sum: int) -> int:
-    for line in lines:
-        sum = crc32(line, sum)
-    return sum
+def _sum_of(lines: Iterable[bytes]) -> int:
+    """Return the sum of the lines' checksums, to which one can be added or taken from.
+
+    A checksum of all bytes would be made anew by each replacement, at 1 ms a
+    megabyte, for protecting the order of the lines as well.
+    """
+    return sum(map(crc32, lines))
+
+
+def _seal(head: bytes, sum: int) -> str:
+    """Return what the end mark says of a header and of the sum of the lines."""
+    return f"{(crc32(head) + sum) % 2**64:016x}"
 
 
 def _bytes_of(lines: Iterable[bytes]) -> int:
@@ -521,7 +530,7 @@ def salvage(text: str, is_key: Callable[[str], bool]) -> dict[str, Any]:
             if not at:
                 break
             continue
-        if key in found:
+        if key in found and found[key] != form:
             twice.add(key)  # which of the two is the newer, nobody can tell
         if is_key(key):
             found[key] = form

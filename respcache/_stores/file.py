@@ -544,7 +544,9 @@ class FileStore:
             errno.EACCES: "permission denied",
             errno.EPERM: "permission denied",
         }.get(error.errno or 0, str(error.strerror or error))
-        made = StoreError(path, f"{why}; entries stay in memory until it can be used", error.errno)
+        if not self._raises:
+            why += "; entries stay in memory until it can be used"
+        made = StoreError(path, why, error.errno)
         made.__cause__ = error
         return made
 

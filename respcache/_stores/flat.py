@@ -57,6 +57,9 @@ class FlatStore(DocumentStore):
                 raise UncacheableError("$", f"a flat file holds text only; {_REMEDY}")
         # Without its age an entry would outlive its ttl for everybody else.
         lasting = [put for put in puts if put.entry.ttl is None]
+        if len(lasting) < len(puts):
+            why = "is a flat file, which keeps no ages: what has a ttl is neither kept nor served"
+            self._warn(StoreError(self.path, why))
         fates = iter(super().put(lasting, renew=renew) if lasting else ())
         return [REFUSED if put.entry.ttl is not None else next(fates) for put in puts]
 

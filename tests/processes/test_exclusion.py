@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -400,3 +401,37 @@ def test_waiter_for_a_removed_lock_goes_over_to_the_new_one(agent, path, lock):
         "of the waiter",
         "of the newcomer",
     }
+
+
+def test_forget_that_had_to_begin_again_does_not_count_what_another_took_meanwhile(agent, path):
+    """E16: its first try came to nothing, so only the second tells what it forgot."""
+    one, other = agent(path), agent(path)
+    one("store", "q", "a")
+    one(
+        "run",
+        "def at_fsync(real, *given):\n"
+        "    undo()\n"
+        '    undo_lock.append(patch("fcntl.flock", at_flock))\n'
+        '    say("paused")\n'
+        "    hear()\n"
+        "    return real(*given)\n"
+        "def at_flock(real, fd, operation):\n"
+        "    if operation & fcntl.LOCK_EX:\n"
+        "        undo_lock.pop()()\n"
+        '        say("begins again")\n'
+        "        hear()\n"
+        "    return real(fd, operation)\n"
+        "undo_lock = []\n"
+        'undo = patch("os.fsync", at_fsync)',
+    )
+    one.order("forget", "q")
+    assert one.hear() == "paused"
+    os.utime(path)  # an outsider changed the file, so it is not what was loaded
+    one.tell()
+    assert one.hear() == "begins again"
+
+    assert other("forget", "q") is True
+
+    one.tell()
+
+    assert one.hear() is False
