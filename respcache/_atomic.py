@@ -420,7 +420,10 @@ def set_aside(path: str) -> str | None:
                 os.unlink(aside)  # half a copy is none
             raise
     for each in [*kept, mark + stamp][:-_ASIDE]:
-        os.unlink(os.path.join(folder, each))
+        try:
+            os.unlink(os.path.join(folder, each))
+        except OSError:
+            pass  # gone already, or not ours to remove
     return aside
 
 

@@ -251,13 +251,19 @@ class Front:
     def _flights(self) -> Flights:
         """Return the flights of this cache, which other processes see by the file's sibling."""
         if self._made_flights is None:
+            from ._atomic import make_folder
             from ._flight import Flights
             from ._keys import digest
             from ._lock import RangeLock, on_fork, pauses
 
             marks = None
             if self.path is not None:
-                marks = RangeLock(os.path.realpath(self.path) + ".flight", self._mode)
+                real = os.path.realpath(self.path)
+                try:
+                    make_folder(os.path.dirname(real), self._mode)
+                except OSError:
+                    pass  # then there are no marks, and this process has its flights alone
+                marks = RangeLock(real + ".flight", self._mode)
             flights = Flights(
                 marks,
                 # 62 bits: two keys that meet wait for each other, and nothing worse.
