@@ -379,7 +379,9 @@ class FileStore:
                 self._warned.clear()
                 return result
         raise StoreError(
-            lock.path, "was removed each time while it was held; keep cleaners away from it"
+            lock.path,
+            "it, or the file beside it, was changed from outside at each try; "
+            "keep cleaners and programs that take no lock away",
         )
 
     def _ready(self) -> FileLock:
@@ -430,9 +432,7 @@ class FileStore:
         with self._mutex:
             removals, waiting = tuple(self._removals), tuple(self._puts)
         plan = self._plan(view, None if removals or waiting else only)
-        for removal in removals:
-            # A second try finds it done, and must not count it as nothing.
-            removal.taken = max(removal.taken, plan.remove(removal))
+        counts = [plan.remove(removal) for removal in removals]
         for put in waiting:
             if put.entry.key not in plain:
                 plan.put(put)
@@ -450,6 +450,10 @@ class FileStore:
             if new is None:
                 return result, False
             self._adopt(new)
+            for removal, count in zip(removals, counts, strict=True):
+                # Not before: a try that came to nothing took nothing. And a second
+                # one finds done what the first did, and must not count it as nothing.
+                removal.taken = max(removal.taken, count)
             if new.signature is not None:
                 self._place = new.signature[:2]
             # Unlinked since the look before the rename, it let another writer in,
