@@ -16,11 +16,18 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.xdist_group("processes")
+
+
+@pytest.fixture(params=["json", "jsonl"], ids=["document", "log"])
+def path(request: pytest.FixtureRequest, path: Path) -> Path:
+    """Where the shared file will be, in either format."""
+    return path.with_suffix(f".{request.param}")
 
 
 @dataclass(frozen=True)
