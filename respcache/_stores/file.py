@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from _thread import RLock
+from abc import ABC, abstractmethod
 from stat import S_ISLNK
 
 from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
@@ -99,7 +100,7 @@ class View:
         return False
 
 
-class FileStore:
+class FileStore(ABC):
     """The store of one file; subclasses know its format.
 
     Args:
@@ -152,17 +153,17 @@ class FileStore:
         """Return the bytes that *entry* counts for."""
         return len(entry.line or b"")
 
+    @abstractmethod
     def _blank(self) -> View:
         """Return the view of a file that is not there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _load(self) -> View:
         """Return the view of the file at the path."""
-        raise NotImplementedError  # each format reads its own bytes
 
+    @abstractmethod
     def _publish(self, view: View, plan: Plan, is_current: Callable[[], bool]) -> View | None:
         """Write what *plan* makes of *view*; None if *is_current* said no."""
-        raise NotImplementedError  # each format writes its own bytes
 
     # Reading: no lock, no waiting for a writer.
 
