@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import stat
 import subprocess
@@ -359,6 +360,7 @@ def test_no_descriptor_is_closed_twice(path, monkeypatch):
 
 def test_errors_leave_no_descriptor_open(path, monkeypatch):
     path.write_bytes(b"old")
+    gc.collect()  # what earlier tests left open must not be closed in between
     probe = os.dup(0)
     os.close(probe)
     for step, number in _STEPS:

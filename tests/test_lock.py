@@ -1270,3 +1270,34 @@ def test_portable_lock_is_freed_after_an_error(portable, lock_path):
 
     assert lock.is_held() is False
     assert portable(lock_path, SHORT).run(lambda: "in") == "in"
+
+
+def test_store_never_goes_on_under_the_lock_of_another_target(tmp_path, monkeypatch):
+    """R28: a link that is pointed elsewhere, as another thread sees while this one takes the lock."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "a" / "answers.json")
+    cache = Cache(link, fsync=False)
+    cache.store("zero", "0")
+    real = _lock.FileLock.run
+    held = []
+
+    def run(self, work):
+        if not held:
+            held.append(self.path)
+            link.unlink()
+            link.symlink_to(tmp_path / "b" / "answers.json")
+            other = Worker(lambda: cache.store("other", "o"))
+            assert other.finish() is True
+        held.append(self.path)
+        return real(self, work)
+
+    monkeypatch.setattr(_lock.FileLock, "run", run)
+
+    assert cache.store("one", "1") is True
+    assert held[0] == str(tmp_path / "a" / "answers.json.lock")
+    assert held[-1] == str(tmp_path / "b" / "answers.json.lock")
+    with Cache(tmp_path / "b" / "answers.json") as reader:
+        assert reader.get("one") == "1"
+    cache.close()

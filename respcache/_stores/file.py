@@ -378,12 +378,14 @@ class FileStore(ABC):
             # Somebody may keep touching the file's stamps: in the end it is enough
             # that it is the same file, of the same size.
             exact = 5 if number < _TRIES / 2 else 3
-            result, is_settled = lock.run(
-                lambda exact=exact: self._attempt(work, plain, only, exact)  # type: ignore[misc]
+            outcome = lock.run(
+                lambda lock=lock, exact=exact: self._attempt(  # type: ignore[misc]
+                    lock, work, plain, only, exact
+                )
             )
-            if is_settled:
+            if outcome is not None:
                 self._warned.clear()
-                return result
+                return outcome[0]
         raise StoreError(
             lock.path,
             "it, or the file beside it, was changed from outside at each try; "
@@ -425,14 +427,19 @@ class FileStore(ABC):
         return (status.st_dev, status.st_ino) == self._place and not S_ISLNK(status.st_mode)
 
     def _attempt(
-        self, work: Callable[[Plan], T], plain: Sequence[str], only: str | None, exact: int
-    ) -> tuple[T, bool]:
-        """Do one try under the lock; return its result and whether it holds.
+        self,
+        lock: FileLock,
+        work: Callable[[Plan], T],
+        plain: Sequence[str],
+        only: str | None,
+        exact: int,
+    ) -> tuple[T] | None:
+        """Do one try under *lock*; return its result, or None if it does not hold.
 
         *exact*: how many parts of the signature must be as they were loaded.
         """
-        lock = self._lock
-        assert lock is not None
+        if lock is not self._lock:
+            return None  # the link was pointed elsewhere meanwhile, and another thread saw it
         if not self._is_swept:
             sweep(self._target)
             self._is_swept = True
@@ -457,7 +464,7 @@ class FileStore(ABC):
                     self._settle(removals, ())
                 raise
             if new is None:
-                return result, False
+                return None
             self._adopt(new)
             for removal, count in zip(removals, counts, strict=True):
                 # Not before: a try that came to nothing took nothing. And a second
@@ -468,9 +475,9 @@ class FileStore(ABC):
             # Unlinked since the look before the rename, it let another writer in,
             # who may have renamed over our change: look whether it is still there.
             if not lock.is_held():
-                return result, False
+                return None
         self._settle(removals, waiting)
-        return result, True
+        return (result,)
 
     def _remove_file(self) -> None:
         try:
