@@ -330,7 +330,17 @@ class Cache(Front):
             ConfigError: *ttl* is below zero or no number.
             StoreError, LockTimeoutError: With ``on_error="raise"`` only.
         """
-        return self._keep_all([(question, response)], context, paths, ttl, "$") == 1
+        began = time.perf_counter()
+        if ttl is not UNSET:
+            check_ttl(ttl)
+        if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+            return False
+        signed = _sign(paths)
+        return self._commit(
+            question,
+            lambda: self._entry(question, response, context, signed, ttl, "$"),
+            began,
+        )
 
     def store_many(self, pairs: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> int:
         """Keep all *pairs* of question and response in one commit, all or none.
@@ -349,22 +359,14 @@ class Cache(Front):
         for number, pair in enumerate(items):
             if type(pair) not in (tuple, list) or len(pair) != 2:
                 raise UncacheableError(f"$[{number}]", "pass pairs of a question and a response")
-        return self._keep_all(items, None, (), UNSET, "$[{}]")
-
-    def _keep_all(
-        self, pairs: list[tuple[str, Any]], context: Any, paths: Any, ttl: Any, place: str
-    ) -> int:
         began = time.perf_counter()
-        if ttl is not UNSET:
-            check_ttl(ttl)
         if are_set() and (is_on(DISABLE) or is_on(READONLY)):
             return 0
-        signed = _sign(paths)
-        return self._commit(
-            [question for question, _ in pairs],
+        return self._commit_all(
+            [question for question, _ in items],
             lambda: [
-                self._entry(question, response, context, signed, ttl, place.format(number))
-                for number, (question, response) in enumerate(pairs)
+                self._entry(question, response, None, {}, UNSET, f"$[{number}]")
+                for number, (question, response) in enumerate(items)
             ],
             began,
         )
@@ -397,7 +399,7 @@ class Cache(Front):
             id=new_id(),
             stored_at=self._stamp(),
             ttl=own,
-            context=field_digests(context),
+            context=None if context is None else field_digests(context),
             **signed,
         )
         if self._max_entry_bytes is not None and entry.size > self._max_entry_bytes:

@@ -160,8 +160,8 @@ class Call:
             signed = follow(signed)
         try:
             self._front._commit(
-                [self._subject],
-                lambda: [self._entry(self._response, signed)],
+                self._subject,
+                lambda: self._entry(self._response, signed),
                 time.perf_counter(),
                 self._ticket,
             )

@@ -154,19 +154,18 @@ def with_line(entry: Entry) -> Entry:
 
 
 def _line(entry: Entry, data: bytes) -> bytes:
-    rest = [f', "question": {quote(entry.question)}']
+    rest = f', "question": {quote(entry.question)}'
     if entry.context is not None:
-        rest.append(f', "context": {encode(entry.context).decode()}')
-    rest.append(f', "id": {quote(entry.id)}, "stored_at": {entry.stored_at!r}')
+        rest += f', "context": {encode(entry.context).decode()}'
+    rest += f', "id": {quote(entry.id)}, "stored_at": {entry.stored_at!r}'
     if entry.ttl is not None:
-        rest.append(f', "ttl": {entry.ttl!r}')
+        rest += f', "ttl": {entry.ttl!r}'
     # Last: what a line ends with tells an indexer whether it must read it.
-    for name in ("paths", "links"):
-        value = getattr(entry, name)
-        if value is not None:
-            rest.append(f', "{name}": {encode(value).decode()}')
-    rest.append("}")
-    return b"".join((line_start(entry.key), data, "".join(rest).encode()))
+    if entry.paths is not None:
+        rest += f', "paths": {encode(entry.paths).decode()}'
+    if entry.links is not None:
+        rest += f', "links": {encode(entry.links).decode()}'
+    return b"%s%s%s}" % (line_start(entry.key), data, rest.encode())
 
 
 def line_start(key: str) -> bytes:
@@ -175,19 +174,20 @@ def line_start(key: str) -> bytes:
     return f"{quote(key)}{_RESPONSE}".encode(errors="surrogatepass")
 
 
-def key_of(line: bytes) -> str:
-    """Return the key of *line*.
+def key_of(line: bytes, start: int = 0) -> str:
+    """Return the key of the entry that begins at *start* of *line*.
 
     Raises:
         ValueError: It is not the line of an entry.
     """
     # No string can hold the mark: a quote within one is escaped.
-    end = line.find(_MARK)
-    if end < 1 or line[0] != 34:
+    end = line.find(_MARK, start + 1)
+    if end < 0 or line[start] != 34:
         raise ValueError("not the line of an entry")
-    if b"\\" in line[1:end]:
-        return str(scan(line[: end + 1].decode())[0])
-    return line[1:end].decode()
+    key = line[start + 1 : end]
+    if b"\\" in key:
+        return str(scan(line[start : end + 1].decode())[0])
+    return key.decode()
 
 
 def from_line(key: str, line: bytes) -> Entry:

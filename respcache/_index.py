@@ -140,7 +140,8 @@ class Index:
         paths: tuple[tuple[str, bool], ...] = (),
     ) -> None:
         """Put *reference* last; it expires at *deadline* and was read from *paths*."""
-        self.drop(key)
+        if key in self.items:
+            self.drop(key)
         self.items[key] = reference
         self.bytes += size
         if deadline is not None:
@@ -148,6 +149,22 @@ class Index:
             self._soonest = min(self._soonest, deadline)
         if paths:
             self._paths[key] = paths
+
+    def add_entry(self, entry: Entry, reference: Any, size: int) -> None:
+        """Put *reference*, to *entry*, last."""
+        deadline = None if entry.ttl is None else entry.stored_at + entry.ttl
+        self.add(entry.key, reference, size, deadline, entry.touched())
+
+    def has_room(self, size: int, limits: dict[str, int | None], now: float) -> bool:
+        """Tell whether an entry of *size* can come without any going, and no new limit."""
+        most, room = self.limits.get("max_entries", _NEVER), self.limits.get("max_bytes", _NEVER)
+        return (
+            len(self.items) < most
+            and self.bytes + size <= room
+            and now < self._soonest
+            and most <= (limits["max_entries"] or _NEVER)
+            and room <= (limits["max_bytes"] or _NEVER)
+        )
 
     def drop(self, key: str) -> None:
         """Take *key* out."""

@@ -105,7 +105,7 @@ class Descriptor:
     def is_at(self, path: str) -> bool:
         """Tell whether *path* still leads to our file."""
         try:
-            status = os.stat(path, follow_symlinks=False)
+            status = os.lstat(path)
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == self.identity
@@ -185,8 +185,8 @@ class FileLock:
         self._mutex = RLock()
         on_fork(self)
 
-    def run(self, work: Callable[[], T]) -> T:
-        """Return ``work()``, run while the lock is held.
+    def run(self, work: Callable[..., T], *given: Any) -> T:
+        """Return ``work(*given)``, run while the lock is held.
 
         Raises:
             LockTimeoutError: It was not had in time, or this thread holds it
@@ -197,29 +197,32 @@ class FileLock:
         mutex: Any = self._mutex
         if mutex._is_owned():
             raise LockTimeoutError(self.path, 0.0)
-        timeout = 0.0 if self._impatient else min(self.timeout, TIMEOUT_MAX)
-        began = monotonic()
         # A signal handler may raise between any two lines here, also in what
         # frees the locks. So all is asked of the locks themselves, not of
         # variables, and freed twice over.
         try:
             try:
-                if not mutex.acquire(timeout=timeout):
-                    self._impatient = True
-                    raise LockTimeoutError(self.path, monotonic() - began)
-                self._take(max(0.0, timeout - (monotonic() - began)))
-                self._impatient = False
-                return work()
+                self._enter(mutex)
+                return work(*given)
             finally:
-                self._leave()
+                if mutex._is_owned():
+                    self._free()
+                    mutex.release()
         finally:
-            self._leave()
+            if mutex._is_owned():
+                self._free()
+                mutex.release()
 
-    def _leave(self) -> None:
-        mutex: Any = self._mutex
-        if mutex._is_owned():
-            self._free()
-            mutex.release()
+    def _enter(self, mutex: Any) -> None:
+        timeout = 0.0 if self._impatient else min(self.timeout, TIMEOUT_MAX)
+        if not mutex.acquire(blocking=False):
+            began = monotonic()
+            if not mutex.acquire(timeout=timeout):
+                self._impatient = True
+                raise LockTimeoutError(self.path, monotonic() - began)
+            timeout = max(0.0, timeout - (monotonic() - began))
+        self._take(timeout)
+        self._impatient = False
 
     def is_held(self) -> bool:
         """Tell whether the file that we locked is still the one at the path.
@@ -230,21 +233,24 @@ class FileLock:
         return self._file is not None and self._file.is_at(self.path)
 
     def _take(self, timeout: float) -> None:
-        wait = pauses(timeout)
+        wait = None
         while True:
-            if self._file is None or not self._file.is_ours():
+            file = self._file
+            if file is None or not file.is_ours():
                 # Not closed: in another process the number is not ours to close.
-                self._file = open_sibling(self.path, self.mode)
-            while not self._try(self._file.fd):
+                file = self._file = open_sibling(self.path, self.mode)
+            while not self._try(file.fd):
+                if wait is None:
+                    wait = pauses(timeout)
                 pause = next(wait, None)
                 if pause is None:
                     self._impatient = True
                     raise LockTimeoutError(self.path, timeout)
                 sleep(pause)
-            if self._file.is_at(self.path):
+            if file.is_at(self.path):
                 return
-            stale, self._file = self._file, None
-            stale.close()
+            self._file = None
+            file.close()
 
     def _try(self, fd: int) -> bool:
         try:

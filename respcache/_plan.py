@@ -205,7 +205,6 @@ class Plan:
             index.remember(removal)
         if self.limits is not None:
             index.limits = self.limits
-        for key, entry in self.adds.items():
-            deadline = None if entry.ttl is None else entry.stored_at + entry.ttl
-            size = self._size(entry)
-            index.add(key, refer(entry), size, deadline, entry.touched())
+        for entry in self.adds.values():
+            size = self._size(entry)  # first: a reference may do without the line
+            index.add_entry(entry, refer(entry), size)

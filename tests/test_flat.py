@@ -719,11 +719,11 @@ def test_removal_that_waited_is_carried_out_once(make, path, monkeypatch):
     reached, go_on = threading.Event(), threading.Event()
     real = _lock.FileLock.run
 
-    def run(self, work):
+    def run(self, work, *given):
         if threading.current_thread() is late and not reached.is_set():
             reached.set()
             assert go_on.wait(LONG)
-        return real(self, work)
+        return real(self, work, *given)
 
     late = threading.Thread(target=cache.store, args=("late", "l"))
     with monkeypatch.context() as patch:

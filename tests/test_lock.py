@@ -1283,7 +1283,7 @@ def test_store_never_goes_on_under_the_lock_of_another_target(tmp_path, monkeypa
     real = _lock.FileLock.run
     held = []
 
-    def run(self, work):
+    def run(self, work, *given):
         if not held:
             held.append(self.path)
             link.unlink()
@@ -1291,7 +1291,7 @@ def test_store_never_goes_on_under_the_lock_of_another_target(tmp_path, monkeypa
             other = Worker(lambda: cache.store("other", "o"))
             assert other.finish() is True
         held.append(self.path)
-        return real(self, work)
+        return real(self, work, *given)
 
     monkeypatch.setattr(_lock.FileLock, "run", run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from respcache import Cache
 from respcache._stores import log as log_module
+from respcache._stores import log_lines, log_view
 from respcache.testing import FakeClock
 
 Make = Callable[..., Cache]
+LONG = 30.0
 
 
 @pytest.fixture
@@ -96,7 +99,7 @@ class TestFormat:
         """E13: what a newer version says may be that."""
         make().store("q", "a")
         with path.open("ab") as file:
-            file.write(log_module._seal(b'"begun": {"paths": ["/a"]}', 0, 0))
+            file.write(log_lines.seal(b'"begun": {"paths": ["/a"]}', 0, 0))
         cache = make()
         cache.lookup("other")
 
@@ -257,7 +260,7 @@ class TestColdLook:
             assert not is_filled(cache)
 
     def test_line_longer_than_a_step(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(log_module, "_STEP", 64)
+        monkeypatch.setattr(log_view, "_STEP", 64)
         make().store_many({f"q{number}": f"{number}" * 300 for number in range(20)})
         for number in range(20):
             assert make().get(f"q{number}") == f"{number}" * 300
@@ -415,6 +418,72 @@ class TestCompaction:
         assert not list(path.parent.glob("*.tmp"))
 
 
+class TestThreads:
+    def test_store_waits_for_a_thread_that_is_just_reading_all_lines(
+        self, make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What one thread indexes and what another appends meanwhile must not mix."""
+        with make() as other:
+            for number in range(3):
+                other.store(f"q{number}", f"{number}")
+        cache = make()
+        cache.get("q0")  # the second question is what makes it read all
+        reading, go_on, stored = threading.Event(), threading.Event(), threading.Event()
+        real = log_view.LogView._take_lines
+
+        def take(view: Any, data: bytes) -> int:
+            if threading.current_thread() is reader:
+                reading.set()
+                assert go_on.wait(LONG)
+            return real(view, data)
+
+        def store() -> None:
+            cache.store("new", "4")
+            stored.set()
+
+        monkeypatch.setattr(log_view.LogView, "_take_lines", take)
+        reader = threading.Thread(target=lambda: cache.get("q1"))
+        writer = threading.Thread(target=store)
+        reader.start()
+        try:
+            assert reading.wait(LONG)
+            writer.start()
+            stored.wait(0.3)  # as far as it comes while the reader stands
+        finally:
+            go_on.set()
+            reader.join(LONG)
+            writer.join(LONG)
+
+        assert cache.store("newer", "5")
+        assert b"#torn" not in path.read_bytes()
+        for each in (cache, make()):
+            assert [hit.question for hit in each.entries()] == ["q0", "q1", "q2", "new", "newer"]
+
+    def test_store_counts_once_if_a_lookup_has_read_it_before_it_returned(
+        self, make: Make, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache = make()
+        for number in range(3):
+            cache.store(f"q{number}", f"{number}")
+        real = log_module.write
+
+        def write(fd: int, data: bytes) -> None:
+            real(fd, data)
+            assert cache.get("new") == "4"
+
+        monkeypatch.setattr(log_module, "write", write)
+
+        assert cache.store("new", "4")
+        assert cache.store("new", "4") is False
+
+        monkeypatch.undo()
+
+        assert cache.store("newer", "5")
+        assert b"#torn" not in path.read_bytes()
+        for each in (cache, make()):
+            assert [hit.question for hit in each.entries()] == ["q0", "q1", "q2", "new", "newer"]
+
+
 class TestConversion:
     def test_document_and_log_convert_into_each_other(self, tmp_path: Path) -> None:
         clock = FakeClock()
@@ -505,7 +574,7 @@ class TwoInstances(RuleBasedStateMachine):
     def crash(self, cut: int) -> None:
         """Leave half a line at the end, as a killed writer does."""
         if self.suffix == "jsonl" and self.path.exists() and self.path.stat().st_size:
-            line = log_module._seal(b'"removed": {"id": "dead", "scope": ""}', 0, 0)
+            line = log_lines.seal(b'"removed": {"id": "dead", "scope": ""}', 0, 0)
             with self.path.open("ab") as file:
                 file.write(line[: min(cut, len(line) - 1)])
 

@@ -803,11 +803,11 @@ def test_eviction_that_another_thread_commits_counts_as_ones_own(make, monkeypat
     told = []
     slow = threading.Thread(target=lambda: told.append(cache.forget("one")))
 
-    def run(self, work):
+    def run(self, work, *given):
         if threading.current_thread() is slow and not reached.is_set():
             reached.set()
             assert go_on.wait(LONG)
-        return real(self, work)
+        return real(self, work, *given)
 
     monkeypatch.setattr(_lock.FileLock, "run", run)
     slow.start()

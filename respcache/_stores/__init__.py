@@ -73,9 +73,19 @@ class FormatSwitched(Exception):  # noqa: N818 - a signal to the front, never se
         self.format = format
 
 
+_ids: list[str] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ids.clear)  # or the child would use its parent's
+
+
 def new_id() -> str:
     """Return a random name for a commit: 64 bits can't meet by chance within a file."""
-    return os.urandom(8).hex()
+    while True:
+        try:
+            return _ids.pop()
+        except IndexError:
+            drawn = os.urandom(512).hex()
+            _ids.extend(drawn[at : at + 16] for at in range(0, 1024, 16))
 
 
 def format_of(path: str, format: str | None) -> str:

@@ -18,7 +18,7 @@ from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
 from .._index import Index, Put, Ticket
 from .._lock import Descriptor, FileLock, make_lock, on_fork
 from .._paths import signature
-from .._plan import PENDING, SAME, Plan
+from .._plan import PENDING, SAME, STORED, Plan
 from ..errors import LockTimeoutError, StoreError
 from . import new_id
 
@@ -138,6 +138,7 @@ class FileStore(ABC):
         self._target = ""
         self._is_swept = False
         self._place: tuple[int, int] | None = None  # the file that leads to this target
+        self._is_link = False  # then nothing but a walk along it tells where it leads
         self._view = self._blank()
         self._puts: list[Put] = []
         self._removals: list[Removal] = []
@@ -290,16 +291,25 @@ class FileStore(ABC):
     # Writing: under the lock, on top of what is on disk.
 
     def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
-        if len(puts) == 1 and not renew and not self._has_pending and self._is_known(puts[0]):
-            return [SAME]
-        plain = [put.entry.key for put in puts if put.ticket is None]
-        only = plain[0] if len(plain) == len(puts) == 1 else None
         try:
+            if len(puts) == 1 and not renew:
+                put = puts[0]
+                if not self._has_pending and self._is_known(put):
+                    return [SAME]
+                if put.ticket is None and not put.yields and self._put_alone(put.entry):
+                    return [STORED]
+            plain = [put.entry.key for put in puts if put.ticket is None]
             return self._transact(
-                lambda plan: [plan.put(put, renew=renew) for put in puts], plain, only
+                lambda plan: [plan.put(put, renew=renew) for put in puts],
+                plain,
+                plain[0] if len(plain) == len(puts) == 1 else None,
             )
         except OSError as error:
             return self._keep(puts, error)
+
+    def _put_alone(self, entry: Entry) -> bool:
+        """Commit *entry* without a plan, where the format can and nothing else is to be done."""
+        return False
 
     def _is_known(self, put: Put) -> bool:
         """Tell, after a look at the file but without the lock, whether nothing would change."""
@@ -378,13 +388,10 @@ class FileStore(ABC):
             # Somebody may keep touching the file's stamps: in the end it is enough
             # that it is the same file, of the same size.
             exact = 5 if number < _TRIES / 2 else 3
-            outcome = lock.run(
-                lambda lock=lock, exact=exact: self._attempt(  # type: ignore[misc]
-                    lock, work, plain, only, exact
-                )
-            )
+            outcome: tuple[T] | None = lock.run(self._attempt, lock, work, plain, only, exact)
             if outcome is not None:
-                self._warned.clear()
+                if self._warned:
+                    self._warned.clear()
                 return outcome[0]
         raise StoreError(
             lock.path,
@@ -406,6 +413,7 @@ class FileStore(ABC):
             self._place = (status.st_dev, status.st_ino)
         except OSError:
             self._place = None
+        self._is_link = os.path.islink(self.path)
         target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
         if lock is None or target != self._target:
             if lock is not None:
@@ -418,7 +426,7 @@ class FileStore(ABC):
 
     def _is_in_place(self) -> bool:
         """Tell by one look that the path still leads where it led."""
-        if self._place is None:
+        if self._place is None or self._is_link:
             return False
         try:
             status = os.lstat(self.path)
@@ -476,7 +484,8 @@ class FileStore(ABC):
             # who may have renamed over our change: look whether it is still there.
             if not lock.is_held():
                 return None
-        self._settle(removals, waiting)
+        if removals or waiting:
+            self._settle(removals, waiting)
         return (result,)
 
     def _remove_file(self) -> None:

@@ -1,0 +1,140 @@
+"""The lines of a log: their form, their checksum, and what they say.
+
+::
+
+    {"respcache": 1, "log": true}
+    {"removed": {"id": "41c0...", "keys": []}, "last": "000000000000", "more": "00000000", "sum": "5e1f20aa"}
+    {"q//1f//hello": {"response": "Hi", ...}, "last": "00000000001e", "more": "00000000", "sum": "0f3c7d42"}
+
+``last`` is where the last line before it begins that took something away; ``more``
+how many bytes further the last line of its commit begins: until that is there, the
+commit does not count.
+"""
+
+from __future__ import annotations
+
+from binascii import crc32
+
+from .._entry import Entry, from_line
+from .._json import encode, scan
+from .._rules import Removal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = [
+    "TORN",
+    "TRAILER",
+    "body_of",
+    "deadline_of",
+    "ends_commit",
+    "entry_of",
+    "header_of",
+    "is_whole",
+    "last_of",
+    "more_of",
+    "removed",
+    "says",
+    "seal",
+    "takes_away",
+]
+
+TORN = b"#torn\n"
+TRAILER = len(b', "last": "000000000000", "more": "00000000", "sum": "00000000"}\n')
+_STORED_AT, _TTL = b', "stored_at": ', b', "ttl": '
+_SUM = len(b', "sum": "00000000"}\n')
+
+
+def seal(body: bytes, last: int, more: int) -> bytes:
+    """Return *body*, the inside of a line, as a line.
+
+    Args:
+        body: What it says.
+        last: Where the last line before it is that took something away; 0: none is.
+        more: How many bytes further the last line of its commit begins.
+    """
+    line = b'{%s, "last": "%012x", "more": "%08x"' % (body, last, more)
+    return b'%s, "sum": "%08x"}\n' % (line, crc32(line))
+
+
+def is_whole(line: bytes) -> bool:
+    """Tell whether the checksum of *line* is right."""
+    mark = len(line) - _SUM
+    return mark > 0 and line[mark:] == b', "sum": "%08x"}\n' % crc32(line[:mark])
+
+
+def ends_commit(line: bytes) -> bool:
+    """Tell whether *line* is the last of its commit."""
+    return line[-_SUM - 9 : -_SUM - 1] == b"00000000"
+
+
+def more_of(line: bytes) -> int:
+    return int(line[-_SUM - 9 : -_SUM - 1], 16)
+
+
+def last_of(line: bytes) -> int:
+    return int(line[-TRAILER + 11 : -TRAILER + 23], 16)
+
+
+def body_of(line: bytes) -> bytes:
+    return line[1:-TRAILER]
+
+
+def takes_away(line: bytes) -> bool:
+    return line.startswith((b'{"removed": ', b'{"dropped": '))
+
+
+def deadline_of(line: bytes) -> float | None:
+    """Return when the entry of *line*, which has no paths, expires; None: never.
+
+    Raises:
+        ValueError: The line is damaged.
+    """
+    facts = line[-TRAILER - 80 : -TRAILER - 1]
+    start = facts.rfind(_TTL)
+    if start < 0:
+        return None
+    stored_at = facts.rfind(_STORED_AT) + len(_STORED_AT)
+    return float(facts[stored_at:start]) + float(facts[start + len(_TTL) :])
+
+
+def entry_of(key: str, line: bytes) -> Entry | None:
+    try:
+        return from_line(key, body_of(line))
+    except ValueError:
+        return None
+
+
+def says(line: bytes) -> list[tuple[str, Any]]:
+    """Return the steps of *line*, each of the shape that its kind has."""
+    try:
+        steps = scan("{" + body_of(line).decode() + "}")[0]
+    except ValueError:
+        steps = {}
+    match steps:
+        case {"removed": dict(what)}:
+            return [("removed", what)]
+        case {"dropped": [*keys]} if all(type(key) is str for key in keys):
+            return [("dropped", keys)]
+        case {"limits": dict(what)} if all(type(limit) is int for limit in what.values()):
+            return [("limits", what)]
+    return [("removed", {})]  # what can't be read touches everything
+
+
+def header_of(line: bytes) -> dict[str, Any] | None:
+    try:
+        header: Any = scan(line.decode())[0]
+    except ValueError:
+        return None
+    match header:
+        case {"log": True, "limits": dict(limits), "complete": bool()} if all(
+            type(limit) is int and limit > 0 for limit in limits.values()
+        ):
+            found: dict[str, Any] = header
+            return found
+    return None
+
+
+def removed(removal: Removal) -> bytes:
+    return b'"removed": ' + encode(removal.to_json())

@@ -1,0 +1,462 @@
+"""What has been read of a log: one answer from its end, or all lines by their places."""
+
+from __future__ import annotations
+
+import os
+from _thread import RLock
+
+from .._entry import Entry, from_line, key_of, line_start
+from .._index import Index
+from .._lock import Descriptor
+from .._paths import signature
+from .._rules import Removal
+from .file import View
+from .log_lines import (
+    TORN,
+    TRAILER,
+    body_of,
+    deadline_of,
+    ends_commit,
+    entry_of,
+    is_whole,
+    last_of,
+    more_of,
+    says,
+    takes_away,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+__all__ = ["CHUNK", "MEMORY", "SEAM", "ColdIndex", "LogView", "new_index", "reference_to"]
+
+MEMORY = 1024  # removals that are remembered
+CHUNK = 1 << 23  # bytes that are indexed at a time
+_STEP = 1 << 18  # bytes that a cold look reads at a time, from the end
+SEAM = 64  # bytes that must still be there before what comes after them is read
+_NONE = (0, 0, 0, 0, 0)  # the signature of no file
+_SHIFT = 32  # a reference is an offset and a length in one int
+
+
+class _Unclear(Exception):  # noqa: N818 - says that a quick look can't tell
+    """The end of a log is not as a writer leaves it; it must be read from its start."""
+
+
+class _Reader:
+    """Read lines of one file at their places.
+
+    Apart from the view, whose index holds it: with the view itself in there, a
+    descriptor would stay open until the garbage is collected.
+    """
+
+    __slots__ = ("_mutex", "file")
+
+    def __init__(self, file: Descriptor) -> None:
+        self.file = file
+        self._mutex = RLock()
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Return *length* bytes at *offset*, or fewer at the end."""
+        if not hasattr(os, "pread"):  # Windows
+            with self._mutex:
+                os.lseek(self.file.fd, offset, os.SEEK_SET)
+                return os.read(self.file.fd, max(length, 0))
+        parts = []
+        while length > 0 and (part := os.pread(self.file.fd, length, offset)):
+            parts.append(part)
+            length -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def line(self, reference: int) -> bytes:
+        """Return the line at *reference*."""
+        return self.pread(reference & (1 << _SHIFT) - 1, reference >> _SHIFT)
+
+    def entry(self, key: str, reference: int) -> Entry | None:
+        """Return the entry at *reference*, or None if it is damaged by now."""
+        line = self.line(reference)
+        return entry_of(key, line) if is_whole(line) else None
+
+
+class LogView(View):
+    """What has been read of one log; it grows in place as the file does.
+
+    A process with one question finds its line from the end, without reading
+    the others; from the second on, all lines are indexed by place and length.
+
+    Args:
+        index: Its entries, none yet, with what the header says.
+        start: Where its first commit begins.
+        size: How long it was when it was looked at.
+        facts: As for every view.
+    """
+
+    __slots__ = (
+        "_answered",
+        "end",
+        "is_filled",
+        "last",
+        "mutex",
+        "reader",
+        "seam",
+        "seen",
+        "size",
+        "start",
+    )
+
+    def __init__(
+        self, index: Index, *, file: Descriptor, start: int, size: int, **facts: Any
+    ) -> None:
+        super().__init__(index, file=file, **facts)
+        self.mutex = RLock()  # guards the index while it grows
+        self.reader = _Reader(file)
+        index.read = self.reader.entry
+        self.start = self.end = start
+        self.size = size
+        self.last = 0
+        self.seam = b""
+        self.is_filled = False
+        self.seen = self.signature
+        self._answered: str | None = None
+
+    # Reading at a place.
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Return *length* bytes at *offset*, or fewer at the end."""
+        return self.reader.pread(length, offset)
+
+    def line_at(self, offset: int) -> bytes:
+        """Return the whole line that begins at *offset*.
+
+        Raises:
+            _Unclear: There is none.
+        """
+        line = b""
+        while b"\n" not in line:
+            part = self.pread(4096 if not line else len(line), offset + len(line))
+            if not part:
+                raise _Unclear
+            line += part
+        line = line[: line.index(b"\n") + 1]
+        if not is_whole(line):
+            raise _Unclear
+        return line
+
+    # One answer, from the end.
+
+    def get(self, key: str) -> Entry | None:
+        if self.is_cold_for(key):
+            self._answered = key
+            try:
+                return self._seek(key)
+            except _Unclear:
+                pass
+        entry = self.decoded.get(key)
+        if entry is not None:
+            return entry
+        items = self.index.items
+        reference = items.get(key)
+        entry = None if reference is None else self.reader.entry(key, reference)
+        if entry is not None:
+            self.keep(key, entry)
+            # A line that came meanwhile dropped what was decoded before it.
+            if items.get(key) != reference:
+                self.decoded.pop(key, None)
+        return entry
+
+    def is_cold_for(self, key: str) -> bool:
+        """Tell whether *key* is the only thing that was ever asked."""
+        return not self.is_filled and (self._answered is None or self._answered == key)
+
+    def lines(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of whole commits between *start* and *stop*, with their places."""
+        group: list[tuple[int, bytes]] = []
+        for line in self.pread(stop - start, start).splitlines(keepends=True):
+            if line.endswith(TORN):
+                group = []
+            else:
+                group.append((start, line))
+                if not more_of(line):
+                    yield from group
+                    group = []
+            start += len(line)
+
+    def ends_well(self) -> bool:
+        """Tell whether the last line is whole and ends its commit."""
+        if self.pread(1, self.size - 1) != b"\n":
+            return False
+        newest = self._line_before(self.size)
+        if newest < self.start:
+            return True  # nothing but the header
+        try:
+            line = self.line_at(newest)
+        except _Unclear:
+            return False
+        self.last = newest if takes_away(line) else last_of(line)
+        return not more_of(line)
+
+    def is_wasteful(self) -> bool:
+        """Tell whether more than half of the file is dead."""
+        live = self.history.bytes + (1 + TRAILER) * len(self.history.items)
+        return self.is_filled and live * 2 < self.size
+
+    def sees(self, status: os.stat_result) -> None:
+        """Note that all that a file of this *status* holds is known."""
+        self.seen = signature(status)
+        # A damaged file is read anew at each look, until a writer has repaired it.
+        self.signature = _NONE if self.is_corrupt else self.seen
+
+    def says_another(self, key: str, line: bytes) -> bool:
+        """Tell whether *key* is known, with another question or response than in *line*."""
+        reference = self.history.items.get(key)
+        if reference is None:
+            return False
+        # All that stands before the id; a quote within a text would be escaped.
+        end = line.rfind(b', "id": "')
+        return self.reader.pread(end, (reference >> _SHIFT) + 1) != line[:end]
+
+    def body_at(self, reference: int) -> bytes:
+        """Return what the line at *reference* says."""
+        return body_of(self.reader.line(reference))
+
+    def _seek(self, key: str) -> Entry | None:
+        whole = self._backwards(b"\n", self.size)
+        if whole < self.start:
+            return None
+        whole += 1
+        newest = self._line_before(whole)
+        needle = b"\n{" + line_start(key)
+        at = self._backwards(needle, whole)
+        while at >= 0:
+            offset = at + 1
+            line = self.line_at(offset)
+            more = more_of(line)
+            if offset + more < whole:
+                if more and more_of(self.line_at(offset + more)):
+                    raise _Unclear
+                entry = entry_of(key, line)
+                return entry if entry and self._outlives(entry, offset, newest, whole) else None
+            at = self._backwards(needle, offset)
+        return None
+
+    def _line_before(self, whole: int) -> int:
+        """Return where the line begins that ends at *whole*."""
+        return self._backwards(b"\n", whole - 1) + 1
+
+    def _outlives(self, entry: Entry, offset: int, newest: int, whole: int) -> bool:
+        """Tell whether no line after *offset* takes *entry* away."""
+        line = self.line_at(newest)
+        if more_of(line):
+            raise _Unclear
+        at = newest if takes_away(line) else last_of(line)
+        paths = entry.touched()
+        while at > offset:
+            line = self.line_at(at)
+            for kind, what in says(line):
+                if kind == "removed" and Removal.from_json(what).touches(entry.key, paths):
+                    return False
+                if kind == "dropped" and entry.key in what:
+                    return False
+            at = last_of(line)
+        return True
+
+    def _backwards(self, what: bytes, end: int) -> int:
+        """Return the last place before *end* where *what* begins and ends, or -1."""
+        while end > 0:
+            start = max(end - _STEP, 0)
+            found = self.pread(end - start, start).rfind(what)
+            if found >= 0:
+                return start + found
+            if not start:
+                break
+            end = start + len(what) - 1
+        return -1
+
+    # All lines, as they come.
+
+    @property
+    def index(self) -> Index:
+        if not self.is_filled:
+            with self.mutex:
+                if not self.is_filled:
+                    self._catch_up(self.size)
+        return self.history
+
+    def catch_up(self, size: int) -> None:
+        """Index the whole lines up to *size*."""
+        with self.mutex:
+            self._catch_up(size)
+
+    def _catch_up(self, size: int) -> None:
+        step = CHUNK
+        while self.end < size:
+            data = self.pread(min(step, size - self.end), self.end)
+            done = self._take_lines(data)
+            if not done and self.end + len(data) >= size:
+                break  # the last line is still being written
+            step = CHUNK if done else step * 2  # one commit may be larger than a chunk
+        self.size = size
+        self.is_filled = True
+        if self.is_corrupt:
+            self.signature = _NONE
+
+    def take_tail(self, status: os.stat_result) -> bool:
+        """Take what was added to the file, now of *status*; False if it is not the same file.
+
+        Another program may have written over it in place (cp of a backup): what
+        stands before the new bytes must still be there.
+        """
+        with self.mutex:
+            return self._take_tail(status)
+
+    def _take_tail(self, status: os.stat_result) -> bool:
+        old, size = self.signature, status.st_size
+        if old is None or (status.st_dev, status.st_ino) != old[:2] or size <= old[2]:
+            return False
+        seam = self.seam
+        if not self.is_filled:
+            self.size = size
+        elif size - self.end <= CHUNK:
+            data = self.pread(len(seam) + size - self.end, self.end - len(seam))
+            if not data.startswith(seam):
+                return False
+            self._take_lines(data[len(seam) :])
+            self.size = size
+        else:
+            if self.pread(len(seam), self.end - len(seam)) != seam:
+                return False
+            self._catch_up(size)
+        # Last, so that a lookup in another thread that finds it finds all the rest.
+        self.sees(status)
+        return True
+
+    def take_own(self, entry: Entry, offset: int, line: bytes) -> None:
+        """Take the *line* of *entry* that was just written at *offset*, the end.
+
+        A lookup in another thread may have done so already.
+        """
+        reference = reference_to(offset, len(line))
+        with self.mutex:
+            self.history.add_entry(entry, reference, _size_of(reference))
+            self.decoded.pop(entry.key, None)
+            self.end = self.size = offset + len(line)
+            self.seam = line[-SEAM:]
+
+    def _take_lines(self, data: bytes) -> int:
+        """Index the whole commits at the start of *data*; return how long they are."""
+        stop = data.rfind(b"\n") + 1
+        done = at = 0
+        group: list[tuple[int, bytes]] = []
+        while at < stop:
+            after = data.index(b"\n", at) + 1
+            line = data[at:after]
+            if is_whole(line):
+                if ends_commit(line):
+                    for offset, each in group:
+                        self._take(offset, each)
+                    group.clear()
+                    self._take(self.end + at, line)
+                else:
+                    group.append((self.end + at, line))
+            else:
+                group.clear()
+                if not line.endswith(TORN):
+                    # What it replaced or took away is unknown: it is forgotten, and
+                    # all before it. Until a writer has repaired the file, each
+                    # look reads it anew: the bytes may only be on their way.
+                    self._take_unknown()
+                    self.is_corrupt = True
+            at = after
+            if not group:
+                done = at
+        self.seam = (self.seam + data[max(done - SEAM, 0) : done])[-SEAM:]
+        self.end += done
+        return done
+
+    def _take(self, offset: int, line: bytes) -> None:
+        """Do what *line*, at *offset*, says."""
+        index = self.history
+        if takes_away(line):
+            self.last = offset
+        elif not line.startswith(b'{"limits": '):
+            try:
+                self._take_entry(offset, line)
+            except ValueError:
+                self._take_unknown()
+            return
+        for kind, what in says(line):
+            if kind == "limits":
+                index.limits = what
+                continue
+            gone = what
+            if kind == "removed":
+                removal = Removal.from_json(what)
+                gone = index.touched_by(removal)
+                index.remember(removal)
+            for key in gone:
+                index.drop(key)
+                self.decoded.pop(key, None)
+
+    def _take_entry(self, offset: int, line: bytes) -> None:
+        key = key_of(line, 1)
+        length = len(line)
+        reference = offset << _SHIFT | length
+        size = length - TRAILER - 1
+        if line[-TRAILER - 2] == 125:  # ends with the paths
+            self.history.add_entry(from_line(key, body_of(line)), reference, size)
+        else:
+            self.history.add(key, reference, size, deadline_of(line))
+        if self.decoded:
+            self.decoded.pop(key, None)
+
+    def _take_unknown(self) -> None:
+        """Take away all: what a newer version said may have been that."""
+        for key in list(self.history.items):
+            self.history.drop(key)
+        self.decoded = {}
+        self.history.is_complete = False
+        self.history.removals = []
+
+
+def reference_to(offset: int, length: int) -> int:
+    """Return how an index refers to a line."""
+    return offset << _SHIFT | length
+
+
+def _size_of(reference: int) -> int:
+    """Return what the entry at *reference* counts for: its line as every file has it."""
+    return (reference & (1 << _SHIFT) - 1) - TRAILER - 1
+
+
+class ColdIndex(Index):
+    """An index that finds one entry from the end of a log, and knows no others.
+
+    For a process that puts one entry: enough to see whether it is there already.
+    """
+
+    __slots__ = ("_view",)
+
+    def __init__(self, view: LogView) -> None:
+        history = view.history
+        super().__init__(history.read, _size_of, MEMORY)
+        self._view = view
+        self.limits = history.limits
+        self.removals = [Removal("")]  # the memory has begun, somewhere above
+
+    def get(self, key: str) -> Entry | None:
+        return self._view.get(key)
+
+
+def _unread(_: str, __: int) -> Entry | None:
+    """Stand in until a view says how its entries are read."""
+    return None
+
+
+def new_index(header: dict[str, Any] | None) -> Index:
+    index = Index(_unread, _size_of, MEMORY)
+    if header is not None:
+        index.limits = header["limits"]
+        index.is_complete = header["complete"]
+    return index
