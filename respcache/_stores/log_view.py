@@ -332,7 +332,7 @@ class LogView(View):
         self.sees(status)
         return True
 
-    def take_own(self, entry: Entry, offset: int, line: bytes) -> None:
+    def take_own(self, entry: Entry, offset: int, line: bytes, status: os.stat_result) -> None:
         """Take the *line* of *entry* that was just written at *offset*, the end.
 
         A lookup in another thread may have done so already.
@@ -343,6 +343,7 @@ class LogView(View):
             self.decoded.pop(entry.key, None)
             self.end = self.size = offset + len(line)
             self.seam = line[-SEAM:]
+            self.sees(status)
 
     def _take_lines(self, data: bytes) -> int:
         """Index the whole commits at the start of *data*; return how long they are."""
