@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from hypothesis import settings
 
 from respcache import _switches
 from respcache.testing import FakeClock
+
+settings.register_profile("no deadline", deadline=None)  # no test asserts a time
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(autouse=True)

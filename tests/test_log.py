@@ -320,6 +320,42 @@ class TestColdLook:
         assert make().store("newer", "n") is True
         assert [hit.question for hit in make().entries()] == ["q9", "new", "newer"]
 
+    @pytest.mark.parametrize("question", ["q1", "no"])
+    def test_same_question_again_reads_no_line_again(
+        self, make: Make, monkeypatch: pytest.MonkeyPatch, question: str
+    ) -> None:
+        with make() as other:
+            for number in range(3):
+                other.store(f"q{number}", f"{number}")
+        cache = make()
+        first = cache.get(question)
+        reads = []
+        real = log_view._Reader.pread
+        monkeypatch.setattr(
+            log_view._Reader, "pread", lambda *given: reads.append(given) or real(*given)
+        )
+
+        assert cache.get(question) == first
+        assert reads == []
+        assert not is_filled(cache)
+
+    @pytest.mark.parametrize("change", ["newer", "forgotten", "first"])
+    def test_same_question_again_sees_what_came_since(self, make: Make, change: str) -> None:
+        other = make()
+        other.store("q0", "0")
+        if change != "first":
+            other.store("q1", "old")
+        cache = make()
+        cache.get("q1")
+        cache.get("q1")
+        if change == "forgotten":
+            other.forget("q1")
+        else:
+            other.store("q1", "new")
+
+        assert cache.get("q1") == (None if change == "forgotten" else "new")
+        assert cache.get("q1") == (None if change == "forgotten" else "new")
+
 
 class TestCompaction:
     @pytest.fixture(autouse=True)

@@ -95,6 +95,7 @@ class LogView(View):
 
     __slots__ = (
         "_answered",
+        "_missed_at",
         "end",
         "is_filled",
         "last",
@@ -120,6 +121,7 @@ class LogView(View):
         self.is_filled = False
         self.seen = self.signature
         self._answered: str | None = None
+        self._missed_at = -1  # how long the file was when that was not in it
 
     # Reading at a place.
 
@@ -148,11 +150,22 @@ class LogView(View):
 
     def get(self, key: str) -> Entry | None:
         if self.is_cold_for(key):
+            size = self.size
+            if self._answered == key and self._missed_at == size:
+                return None
             self._answered = key
             try:
-                return self._seek(key)
+                entry = self._seek(key)
             except _Unclear:
                 pass
+            else:
+                with self.mutex:
+                    if self.size == size:  # else it has grown meanwhile
+                        if entry is None:
+                            self._missed_at = size
+                        else:
+                            self.keep(key, entry)
+                return entry
         entry = self.decoded.get(key)
         if entry is not None:
             return entry
@@ -318,6 +331,7 @@ class LogView(View):
         seam = self.seam
         if not self.is_filled:
             self.size = size
+            self.decoded = {}  # the one answer may be another now
         elif size - self.end <= CHUNK:
             data = self.pread(len(seam) + size - self.end, self.end - len(seam))
             if not data.startswith(seam):
