@@ -184,9 +184,9 @@ class Replacement:
 
     def take(self) -> int:
         """Return the descriptor, which is the caller's from now on; -1 if it is closed."""
+        if self.fd >= 0 and fcntl is not None:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
         fd, self.fd = self.fd, -1
-        if fd >= 0 and fcntl is not None:
-            fcntl.flock(fd, fcntl.LOCK_UN)
         return fd
 
     def __exit__(self, *_: object) -> None:

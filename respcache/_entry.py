@@ -12,7 +12,7 @@ read, ``links`` the other names of those files.
 
 from __future__ import annotations
 
-from ._json import decode, encode, quote, scan
+from ._json import check, decode, encode, quote, scan
 from ._rules import LONGEST, TREE, fold, is_fresh
 
 TYPE_CHECKING = False
@@ -211,7 +211,7 @@ def _from_line(key: str, line: bytes) -> Entry:
     facts, stop = scan("{" + text[end + 2 :])
     if stop != len(text) - end - 1:
         raise ValueError("text after the entry")
-    encode(value)  # what JSON readers disagree on must not be served
+    check(value)  # what JSON readers disagree on must not be served
     if type(value) is list or type(value) is dict:
         return _checked(key, None, text[start:end], facts, line)
     return _checked(key, value, None, facts, line)

@@ -30,9 +30,11 @@ class Ticket:
         lives: How often this instance had seen its file lose its history. A
             ticket without a removal holds within one such life only.
         hidden: The ids of removals that were pending then.
+        version: What told this version of the file from others. While it is
+            the same, nothing has happened. None: no file, or nobody knows.
     """
 
-    __slots__ = ("entry", "hidden", "lives", "removal")
+    __slots__ = ("entry", "hidden", "lives", "removal", "version")
 
     def __init__(
         self,
@@ -40,11 +42,13 @@ class Ticket:
         entry: str | None,
         lives: int = 0,
         hidden: frozenset[str] = frozenset(),
+        version: Any = None,
     ) -> None:
         self.removal = removal
         self.entry = entry
         self.lives = lives
         self.hidden = hidden
+        self.version = version
 
 
 class Put:
@@ -211,12 +215,12 @@ class Index:
     def measure(self, scope: str, now: float) -> tuple[int, int]:
         """Return how many entries under *scope* have not expired, and their bytes."""
         late = set(self.expired(now))
-        sizes = [
-            self.sizes(reference)
-            for key, reference in self.items.items()
-            if key.startswith(scope) and key not in late
-        ]
-        return len(sizes), sum(sizes)
+        count = size = 0
+        for key, reference in self.items.items():
+            if key.startswith(scope) and key not in late:
+                count += 1
+                size += self.sizes(reference)
+        return count, size
 
     def last_removal(self) -> str | None:
         """Return the id of the newest removal; None if nothing was ever committed."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["DEPTH", "decode", "encode", "quote", "scan"]
+__all__ = ["DEPTH", "check", "decode", "encode", "quote", "scan"]
 
 DEPTH = 250  # orjson writes at most 254 levels
 
@@ -104,6 +104,21 @@ def encode(value: Any, place: str = "$", *, sort: bool = False) -> bytes:
         return text.encode()  # type: ignore[no-any-return]
     except UnicodeEncodeError:
         raise _refusal(value, place) from None
+
+
+def check(value: Any) -> None:
+    """Refuse what :func:`encode` refuses.
+
+    Raises:
+        UncacheableError: Something in *value* is outside the JSON domain.
+    """
+    if type(value) is not str:
+        encode(value)
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _refusal(value, "$") from None
 
 
 def scan(text: str, start: int = 0) -> tuple[Any, int]:

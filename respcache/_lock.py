@@ -87,7 +87,12 @@ class Descriptor:
     __slots__ = ("fd", "identity", "links", "pid")
 
     def __init__(self, fd: int) -> None:
-        status = os.fstat(fd)
+        self.fd = -1
+        try:
+            status = os.fstat(fd)
+        except BaseException:
+            os.close(fd)  # it was given to us
+            raise
         self.fd = fd
         self.identity = (status.st_dev, status.st_ino)
         self.links = status.st_nlink
@@ -155,7 +160,11 @@ def open_sibling(path: str, mode: int) -> Descriptor:
                 except FileExistsError:
                     continue
                 if hasattr(os, "fchmod"):
-                    os.fchmod(fd, mode)  # whatever the umask took away
+                    try:
+                        os.fchmod(fd, mode)  # whatever the umask took away
+                    except BaseException:
+                        os.close(fd)
+                        raise
                 break
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -166,10 +175,10 @@ def open_sibling(path: str, mode: int) -> Descriptor:
             f"can't be opened for locking ({error.strerror}); its folder must be one to write in",
             error.errno,
         ) from error
+    file = Descriptor(fd)
     if (os.fstat(fd).st_mode & 0o170000) != 0o100000:
-        os.close(fd)
         raise StoreError(path, "is not a regular file; remove it")
-    return Descriptor(fd)
+    return file
 
 
 class FileLock:

@@ -36,6 +36,7 @@ class Plan:
         limits: ``max_entries`` and ``max_bytes`` of who stores; the smallest
             ever asked for holds.
         birth: Gives the id under which a new file's memory starts.
+        version: What tells this version of the file from others.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class Plan:
         now: float,
         limits: dict[str, int | None],
         birth: Callable[[], str],
+        version: Any = None,
     ) -> None:
         self._index = index
         self._size = size
         self._now = now
         self._limits = limits
         self._birth = birth
+        self._version = version
         self.drops: dict[str, None] = {}  # keys that the index has
         self.evictions: dict[str, None] = {}  # those of them that no removal and no add tells
         self.adds: dict[str, Entry] = {}  # in the order of their commit
@@ -122,7 +125,9 @@ class Plan:
         ticket, entry = put.ticket, put.entry
         if ticket is None:
             return True
-        later = self._index.since(ticket)
+        later: list[Removal] | None = []
+        if ticket.version is None or ticket.version != self._version:
+            later = self._index.since(ticket)
         if later is None:
             return False
         paths = entry.touched()

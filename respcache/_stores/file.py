@@ -51,7 +51,17 @@ class View:
         is_corrupt: Whether something in it could not be read.
     """
 
-    __slots__ = ("decoded", "file", "history", "is_corrupt", "kept", "signature", "trouble")
+    __slots__ = (
+        "decoded",
+        "file",
+        "history",
+        "is_corrupt",
+        "kept",
+        "mutex",
+        "seen",
+        "signature",
+        "trouble",
+    )
 
     def __init__(
         self,
@@ -62,8 +72,10 @@ class View:
         trouble: OSError | None = None,
         is_corrupt: bool = False,
     ) -> None:
+        self.mutex = RLock()  # guards an index that grows
         self.history = index  # good for what was removed, before the entries are needed
         self.signature = signature
+        self.seen = signature  # what it really was, also if it may not be relied on
         self.file = file
         self.trouble = trouble
         self.is_corrupt = is_corrupt
@@ -94,6 +106,10 @@ class View:
 
     def _find(self, key: str) -> Entry | None:
         return self.index.get(key)
+
+    def last_removal(self) -> str | None:
+        """Return the id of the newest removal."""
+        return self.history.last_removal()
 
     def is_cold_for(self, key: str) -> bool:
         """Tell whether an answer about *key* would have to be searched for."""
@@ -183,9 +199,17 @@ class FileStore(ABC):
                 status.st_ctime_ns,
             ):
                 view = self._reload()
-        if self._has_pending:
-            return self._get_beside_pending(view, key)
-        return view.decoded.get(key) or view.get(key)
+        try:
+            if self._has_pending:
+                return self._get_beside_pending(view, key)
+            return view.decoded.get(key) or view.get(key)
+        except OSError as error:
+            self._unread(error)
+            return None
+
+    def _unread(self, error: OSError) -> None:
+        """Warn that what is in the file can't be read: for this once, it is a miss."""
+        self._warn(self._explain(error))
 
     def _fresh(self) -> View:
         view = self._view
@@ -260,10 +284,16 @@ class FileStore(ABC):
         view = self._fresh()
         if view.trouble is not None:
             view = self._view  # what was there when it could last be read
-        entry = view.get(key)
         hidden = frozenset(removal.id for removal in self._removals)
-        id = None if entry is None else entry.id
-        return Ticket(view.history.last_removal(), id, self._lives, hidden)
+        try:
+            version = view.seen  # first: what comes while this looks is later
+            removal = view.last_removal()
+            entry = view.get(key)
+            id = None if entry is None else entry.id
+            return Ticket(removal, id, self._lives, hidden, version)
+        except OSError as error:
+            self._unread(error)
+            return Ticket("", None, self._lives, hidden)  # of no commit: it is refused
 
     def demand(self) -> None:
         """Raise what is wrong with a file that can't be read, or not by this version."""
@@ -272,6 +302,20 @@ class FileStore(ABC):
             raise trouble
 
     def entries(self) -> Iterator[Entry]:
+        try:
+            found = self._entries()
+        except OSError as error:
+            self._unread(error)
+            found = iter(())
+        return self._readable(found)
+
+    def _readable(self, found: Iterator[Entry]) -> Iterator[Entry]:
+        try:
+            yield from found
+        except OSError as error:
+            self._unread(error)
+
+    def _entries(self) -> Iterator[Entry]:
         view = self._fresh()
         if self._has_pending:
             keys = [*view.index.items, *(put.entry.key for put in self._puts)]
@@ -281,7 +325,13 @@ class FileStore(ABC):
         return (entry for entry in found if entry is not None)
 
     def measure(self, scope: str) -> tuple[int, int]:
-        return self._fresh().index.measure(scope, self._now())
+        try:
+            view = self._fresh()
+            with view.mutex:
+                return view.index.measure(scope, self._now())
+        except OSError as error:
+            self._unread(error)
+            return 0, 0
 
     @property
     def pending(self) -> int:
@@ -328,7 +378,13 @@ class FileStore(ABC):
                 put for put in self._puts if not removal.touches(put.entry.key, put.entry.touched())
             ]
             self._has_pending = True
-        touched = len(self._fresh().index.touched_by(removal))
+        try:
+            view = self._fresh()
+            with view.mutex:
+                touched = len(view.index.touched_by(removal))
+        except OSError as error:
+            self._unread(error)
+            touched = 0
         if not commit:
             return touched
         try:
@@ -363,10 +419,17 @@ class FileStore(ABC):
 
     def _plan(self, view: View, only: str | None = None) -> Plan:
         """Return a plan for *view*, of which only the entry of the key *only* may be asked."""
-        return self._plan_for(view.index)
+        return self._plan_for(view.index, view)
 
-    def _plan_for(self, index: Index) -> Plan:
-        return Plan(index, size=self._size, now=self._now(), limits=self._limits, birth=new_id)
+    def _plan_for(self, index: Index, view: View) -> Plan:
+        return Plan(
+            index,
+            size=self._size,
+            now=self._now(),
+            limits=self._limits,
+            birth=new_id,
+            version=view.seen,
+        )
 
     def _transact(
         self, work: Callable[[Plan], T], plain: Sequence[str] = (), only: str | None = None
@@ -414,7 +477,12 @@ class FileStore(ABC):
         except OSError:
             self._place = None
         self._is_link = os.path.islink(self.path)
-        target = os.path.realpath(self.path)  # a link stays a link, with its target's lock
+        # A link stays a link, with its target's lock. Strict: else it would be taken
+        # for a file, and replaced by one, when it can't be read for once.
+        try:
+            target = os.path.realpath(self.path, strict=True)
+        except FileNotFoundError:
+            target = os.path.realpath(self.path)
         if lock is None or target != self._target:
             if lock is not None:
                 lock.close()

@@ -21,7 +21,7 @@ import os
 
 from .._atomic import APPEND, READ, Replacement, sync_data, write
 from .._entry import Entry
-from .._index import Index, Put, Ticket
+from .._index import Index, Put
 from .._json import encode
 from .._lock import Descriptor, FileLock
 from .._paths import signature
@@ -55,7 +55,7 @@ __all__ = ["LogStore"]
 
 _VERSION = 1
 _LOOK = 1.0  # seconds for which a file is taken to be where it was
-_FLOOR = 1 << 20  # bytes below which a log is not compacted
+_FLOOR = 1 << 23  # bytes below which a log is not compacted: it costs a wait for the disk
 
 
 class LogStore(FileStore):
@@ -108,9 +108,21 @@ class LogStore(FileStore):
             view.catch_up(view.size)
         return view
 
-    def ticket(self, key: str) -> Ticket:
-        self._fresh().index  # noqa: B018 - its removals are known once it is read
-        return super().ticket(key)
+    def _reload(self) -> View:
+        view = self._view
+        if isinstance(view, LogView):
+            try:
+                if view.take_tail(os.stat(self.path)) and view is self._view:
+                    return view  # most changes are lines of others, which ask for no more
+            except OSError:
+                pass  # it will be told
+        return super()._reload()
+
+    def _adopt(self, view: View) -> None:
+        super()._adopt(view)
+        out = self._out
+        if out is not None and (view.file is None or view.file.identity != out.identity):
+            self._out = None  # else the disk would keep what was deleted
 
     def _load_for_writing(self) -> View:
         view = super()._load_for_writing()
@@ -118,12 +130,12 @@ class LogStore(FileStore):
             view.catch_up(view.size)
         return view
 
-    def entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[Entry]:
         view = self._fresh()
         if self._has_pending or not isinstance(view, LogView):
-            return super().entries()
+            return super()._entries()
         # The index changes in place: a batch must be in the list whole or not at all.
-        with self._loading:
+        with view.mutex:
             items = list(view.index.items.items())
         found = (view.reader.entry(key, reference) for key, reference in items)
         return (entry for entry in found if entry is not None)
@@ -218,7 +230,7 @@ class LogStore(FileStore):
     def _plan(self, view: View, only: str | None = None) -> Plan:
         if only is None or not isinstance(view, LogView) or not self._may_stay_cold(view, only):
             return super()._plan(view)
-        return self._plan_for(ColdIndex(view))
+        return self._plan_for(ColdIndex(view), view)
 
     def _may_stay_cold(self, view: LogView, key: str) -> bool:
         """Tell whether no limit can be reached, so that *key* can be put beside unread entries."""
@@ -267,7 +279,9 @@ class LogStore(FileStore):
         with self._loading, view.mutex:
             view.last = last
             view.size = offset
-            if view.is_filled:
+            if not view.is_filled:
+                view.decoded = {}
+            else:
                 for key in (*plan.drops, *plan.adds):
                     view.decoded.pop(key, None)
                 references = dict(zip(plan.adds, places[first_add:], strict=True))
@@ -331,7 +345,7 @@ class LogStore(FileStore):
 
     def _compact(self, view: LogView) -> None:
         """Copy what is alive without the lock, then the rest and the rename under it."""
-        with self._loading:
+        with view.mutex:
             if view is not self._view:
                 return
             index = view.history.copy()
@@ -352,7 +366,7 @@ class LogStore(FileStore):
         start = writer.offset
         for offset, line in view.lines(end, view.end):
             place = writer.add_line(
-                body_of(line), places.get(last_of(line), writer.last), more_of(line)
+                body_of(line), places.get(last_of(line), writer.last), more_of(line, len(line))
             )
             if takes_away(line):
                 places[offset] = writer.last = place

@@ -58,19 +58,21 @@ def seal(body: bytes, last: int, more: int) -> bytes:
     return b'%s, "sum": "%08x"}\n' % (line, crc32(line))
 
 
-def is_whole(line: bytes) -> bool:
-    """Tell whether the checksum of *line* is right."""
-    mark = len(line) - _SUM
-    return mark > 0 and line[mark:] == b', "sum": "%08x"}\n' % crc32(line[:mark])
+def is_whole(data: bytes, at: int = 0, after: int | None = None) -> bool:
+    """Tell whether the checksum of the line between *at* and *after* is right."""
+    after = len(data) if after is None else after
+    mark = after - _SUM
+    return mark > at and data[mark:after] == b', "sum": "%08x"}\n' % crc32(data[at:mark])
 
 
-def ends_commit(line: bytes) -> bool:
-    """Tell whether *line* is the last of its commit."""
-    return line[-_SUM - 9 : -_SUM - 1] == b"00000000"
+def ends_commit(data: bytes, after: int) -> bool:
+    """Tell whether the line that ends at *after* is the last of its commit."""
+    return data.startswith(b"00000000", after - _SUM - 9)
 
 
-def more_of(line: bytes) -> int:
-    return int(line[-_SUM - 9 : -_SUM - 1], 16)
+def more_of(data: bytes, after: int) -> int:
+    """Return how far the last line of the commit begins after the line that ends at *after*."""
+    return int(data[after - _SUM - 9 : after - _SUM - 1], 16)
 
 
 def last_of(line: bytes) -> int:
@@ -85,13 +87,13 @@ def takes_away(line: bytes) -> bool:
     return line.startswith((b'{"removed": ', b'{"dropped": '))
 
 
-def deadline_of(line: bytes) -> float | None:
-    """Return when the entry of *line*, which has no paths, expires; None: never.
+def deadline_of(data: bytes, after: int) -> float | None:
+    """Return when the entry expires whose line ends at *after* and has no paths; None: never.
 
     Raises:
         ValueError: The line is damaged.
     """
-    facts = line[-TRAILER - 80 : -TRAILER - 1]
+    facts = data[max(after - TRAILER - 80, 0) : after - TRAILER - 1]
     start = facts.rfind(_TTL)
     if start < 0:
         return None

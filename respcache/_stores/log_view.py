@@ -33,10 +33,14 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK", "MEMORY", "SEAM", "ColdIndex", "LogView", "new_index", "reference_to"]
 
 MEMORY = 1024  # removals that are remembered
-CHUNK = 1 << 23  # bytes that are indexed at a time
-_STEP = 1 << 18  # bytes that a cold look reads at a time, from the end
+CHUNK = 1 << 20  # bytes that are indexed at a time; more leaves holes in the heap
+_STEP = 1 << 18  # bytes that a cold look reads at most at a time, from the end
+_FIRST_STEP = 1 << 13
+_LARGE = 1 << 22  # bytes from which on a few questions are cheaper than the index
+_PATIENCE = 8  # Measured: to index a byte costs what it costs to look through 8 to 12
 SEAM = 64  # bytes that must still be there before what comes after them is read
 _NONE = (0, 0, 0, 0, 0)  # the signature of no file
+_STEPS = (b'{"removed": ', b'{"dropped": ', b'{"limits": ')
 _SHIFT = 32  # a reference is an offset and a length in one int
 
 
@@ -95,14 +99,16 @@ class LogView(View):
 
     __slots__ = (
         "_answered",
-        "_missed_at",
+        "_commit_end",
+        "_is_sure",
+        "_limit",
+        "_looked_through",
+        "_missed",
         "end",
         "is_filled",
         "last",
-        "mutex",
         "reader",
         "seam",
-        "seen",
         "size",
         "start",
     )
@@ -111,7 +117,6 @@ class LogView(View):
         self, index: Index, *, file: Descriptor, start: int, size: int, **facts: Any
     ) -> None:
         super().__init__(index, file=file, **facts)
-        self.mutex = RLock()  # guards the index while it grows
         self.reader = _Reader(file)
         index.read = self.reader.entry
         self.start = self.end = start
@@ -119,9 +124,12 @@ class LogView(View):
         self.last = 0
         self.seam = b""
         self.is_filled = False
-        self.seen = self.signature
         self._answered: str | None = None
-        self._missed_at = -1  # how long the file was when that was not in it
+        self._missed: tuple[str, int] | None = None  # what was not in a file of that size
+        self._commit_end = -1  # where the last line begins of the commit that is being read
+        self._is_sure = False  # whether it is there and good
+        self._limit = 0  # how far is read at this time
+        self._looked_through = 0  # bytes, for single answers
 
     # Reading at a place.
 
@@ -150,8 +158,11 @@ class LogView(View):
 
     def get(self, key: str) -> Entry | None:
         if self.is_cold_for(key):
+            entry = self.decoded.get(key)
+            if entry is not None:
+                return entry
             size = self.size
-            if self._answered == key and self._missed_at == size:
+            if self._missed == (key, size):
                 return None
             self._answered = key
             try:
@@ -162,7 +173,7 @@ class LogView(View):
                 with self.mutex:
                     if self.size == size:  # else it has grown meanwhile
                         if entry is None:
-                            self._missed_at = size
+                            self._missed = (key, size)
                         else:
                             self.keep(key, entry)
                 return entry
@@ -171,6 +182,9 @@ class LogView(View):
             return entry
         items = self.index.items
         reference = items.get(key)
+        if reference is None:
+            with self.mutex:  # it may just be between its old place and its new one
+                reference = items.get(key)
         entry = None if reference is None else self.reader.entry(key, reference)
         if entry is not None:
             self.keep(key, entry)
@@ -180,8 +194,16 @@ class LogView(View):
         return entry
 
     def is_cold_for(self, key: str) -> bool:
-        """Tell whether *key* is the only thing that was ever asked."""
-        return not self.is_filled and (self._answered is None or self._answered == key)
+        """Tell whether *key* is to be sought from the end, without an index.
+
+        The first question is, and of a large log further ones, until they have
+        cost as much as the index does.
+        """
+        return not self.is_filled and (
+            self._answered is None
+            or self._answered == key
+            or (self.size > _LARGE and self._looked_through < _PATIENCE * self.size)
+        )
 
     def lines(self, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
         """Yield the lines of whole commits between *start* and *stop*, with their places."""
@@ -191,7 +213,7 @@ class LogView(View):
                 group = []
             else:
                 group.append((start, line))
-                if not more_of(line):
+                if not more_of(line, len(line)):
                     yield from group
                     group = []
             start += len(line)
@@ -208,7 +230,7 @@ class LogView(View):
         except _Unclear:
             return False
         self.last = newest if takes_away(line) else last_of(line)
-        return not more_of(line)
+        return not more_of(line, len(line))
 
     def is_wasteful(self) -> bool:
         """Tell whether more than half of the file is dead."""
@@ -245,14 +267,18 @@ class LogView(View):
         while at >= 0:
             offset = at + 1
             line = self.line_at(offset)
-            more = more_of(line)
+            more = more_of(line, len(line))
             if offset + more < whole:
-                if more and more_of(self.line_at(offset + more)):
+                if more and self._goes_on(offset + more):
                     raise _Unclear
                 entry = entry_of(key, line)
                 return entry if entry and self._outlives(entry, offset, newest, whole) else None
             at = self._backwards(needle, offset)
         return None
+
+    def _goes_on(self, offset: int) -> bool:
+        line = self.line_at(offset)
+        return not ends_commit(line, len(line))
 
     def _line_before(self, whole: int) -> int:
         """Return where the line begins that ends at *whole*."""
@@ -261,7 +287,7 @@ class LogView(View):
     def _outlives(self, entry: Entry, offset: int, newest: int, whole: int) -> bool:
         """Tell whether no line after *offset* takes *entry* away."""
         line = self.line_at(newest)
-        if more_of(line):
+        if more_of(line, len(line)):
             raise _Unclear
         at = newest if takes_away(line) else last_of(line)
         paths = entry.touched()
@@ -277,14 +303,17 @@ class LogView(View):
 
     def _backwards(self, what: bytes, end: int) -> int:
         """Return the last place before *end* where *what* begins and ends, or -1."""
+        step = _FIRST_STEP
         while end > 0:
-            start = max(end - _STEP, 0)
+            start = max(end - max(step, 2 * len(what)), 0)
+            self._looked_through += end - start
             found = self.pread(end - start, start).rfind(what)
             if found >= 0:
                 return start + found
             if not start:
                 break
             end = start + len(what) - 1
+            step = min(step * 4, _STEP)
         return -1
 
     # All lines, as they come.
@@ -297,12 +326,16 @@ class LogView(View):
                     self._catch_up(self.size)
         return self.history
 
+    def last_removal(self) -> str | None:
+        return self.index.last_removal()
+
     def catch_up(self, size: int) -> None:
         """Index the whole lines up to *size*."""
         with self.mutex:
             self._catch_up(size)
 
     def _catch_up(self, size: int) -> None:
+        self._limit, self._commit_end = size, -1
         step = CHUNK
         while self.end < size:
             data = self.pread(min(step, size - self.end), self.end)
@@ -336,6 +369,7 @@ class LogView(View):
             data = self.pread(len(seam) + size - self.end, self.end - len(seam))
             if not data.startswith(seam):
                 return False
+            self._limit, self._commit_end = size, -1
             self._take_lines(data[len(seam) :])
             self.size = size
         else:
@@ -363,21 +397,20 @@ class LogView(View):
         """Index the whole commits at the start of *data*; return how long they are."""
         stop = data.rfind(b"\n") + 1
         done = at = 0
-        group: list[tuple[int, bytes]] = []
+        group: list[tuple[int, int]] = []
         while at < stop:
             after = data.index(b"\n", at) + 1
-            line = data[at:after]
-            if is_whole(line):
-                if ends_commit(line):
-                    for offset, each in group:
-                        self._take(offset, each)
+            if is_whole(data, at, after):
+                if ends_commit(data, after) or self._is_committed(data, at, after):
+                    for each in group:
+                        self._take(data, *each)
                     group.clear()
-                    self._take(self.end + at, line)
+                    self._take(data, at, after)
                 else:
-                    group.append((self.end + at, line))
+                    group.append((at, after))
             else:
                 group.clear()
-                if not line.endswith(TORN):
+                if not data.endswith(TORN, at, after):
                     # What it replaced or took away is unknown: it is forgotten, and
                     # all before it. Until a writer has repaired the file, each
                     # look reads it anew: the bytes may only be on their way.
@@ -390,17 +423,47 @@ class LogView(View):
         self.end += done
         return done
 
-    def _take(self, offset: int, line: bytes) -> None:
-        """Do what *line*, at *offset*, says."""
+    def _is_committed(self, data: bytes, at: int, after: int) -> bool:
+        """Tell whether the commit goes on and ends well, within what is being read.
+
+        Then its lines need not be held until its last: a batch may be large.
+        """
+        end = self.end + at + more_of(data, after)
+        if end != self._commit_end:
+            self._commit_end = end
+            try:
+                line = self.line_at(end)
+                self._is_sure = end + len(line) <= self._limit and ends_commit(line, len(line))
+            except _Unclear:
+                self._is_sure = False
+        return self._is_sure
+
+    def _take(self, data: bytes, at: int, after: int) -> None:
+        """Do what the line between *at* and *after* of *data* says."""
+        if data.startswith(_STEPS, at):
+            self._take_step(self.end + at, data[at:after])
+            return
+        try:
+            key = key_of(data, at + 1)
+            length = after - at
+            reference = self.end + at << _SHIFT | length
+            size = length - TRAILER - 1
+            if data[after - TRAILER - 2] == 125:  # ends with the paths
+                entry = from_line(key, body_of(data[at:after]))
+                self.history.add_entry(entry, reference, size)
+            else:
+                self.history.add(key, reference, size, deadline_of(data, after))
+        except ValueError:
+            self._take_unknown()
+            return
+        if self.decoded:
+            self.decoded.pop(key, None)
+
+    def _take_step(self, offset: int, line: bytes) -> None:
+        """Do what *line*, at *offset*, says: no entry."""
         index = self.history
         if takes_away(line):
             self.last = offset
-        elif not line.startswith(b'{"limits": '):
-            try:
-                self._take_entry(offset, line)
-            except ValueError:
-                self._take_unknown()
-            return
         for kind, what in says(line):
             if kind == "limits":
                 index.limits = what
@@ -413,18 +476,6 @@ class LogView(View):
             for key in gone:
                 index.drop(key)
                 self.decoded.pop(key, None)
-
-    def _take_entry(self, offset: int, line: bytes) -> None:
-        key = key_of(line, 1)
-        length = len(line)
-        reference = offset << _SHIFT | length
-        size = length - TRAILER - 1
-        if line[-TRAILER - 2] == 125:  # ends with the paths
-            self.history.add_entry(from_line(key, body_of(line)), reference, size)
-        else:
-            self.history.add(key, reference, size, deadline_of(line))
-        if self.decoded:
-            self.decoded.pop(key, None)
 
     def _take_unknown(self) -> None:
         """Take away all: what a newer version said may have been that."""
