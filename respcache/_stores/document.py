@@ -47,6 +47,7 @@ _VERSION = 1
 _MEMORY = 128  # removals that the header remembers
 _HEAD = b'{"respcache": 1, '
 LOG = b'{"respcache": 1, "log": true'
+_LOG_MORE, _LOG_SUM = b'", "more": "', b'", "sum": "'
 _ENTRIES = b'"entries": {\n'
 _CLOSE = b"},\n"
 _END = b'"end": '
@@ -232,7 +233,7 @@ class DocumentStore(FileStore):
     def _view_of(self, data: bytes, **facts: Any) -> View:
         if not data or data.isspace():
             return _View(_new_index(), **facts)
-        if is_log(data[:65_536]):
+        if is_log(data[:65_536]) or is_log(data[-128:]):
             raise FormatSwitched("log")
         version = version_of(data)
         if version == _VERSION and (frame := _frame_of(data)):
@@ -350,13 +351,21 @@ def _new_index() -> Index:
     return Index(_read, lambda line: len(line) - 2, _MEMORY)
 
 
-def is_log(head: bytes) -> bool:
-    """Tell whether *head* is how a log begins, by its header or, if that is damaged, its lines."""
-    if head.startswith(LOG):
+def is_log(data: bytes) -> bool:
+    """Tell whether *data*, the start or the end of a file, is of a log.
+
+    By its header or, since that may be damaged, by how its lines end: no line of
+    a document does, within whose texts the quotes are escaped.
+    """
+    if data.startswith(LOG):
         return True
-    second = head.partition(b"\n")[2].partition(b"\n")[0]
-    # Not within a string of JSON: there the quotes are escaped.
-    return b'", "more": "' in second and b'", "sum": "' in second
+    at = data.find(_LOG_SUM)
+    while at >= 0:
+        more, end = at - 8 - len(_LOG_MORE), at + len(_LOG_SUM) + 8
+        if more >= 0 and data.startswith(_LOG_MORE, more) and data.startswith(b'"}\n', end):
+            return True
+        at = data.find(_LOG_SUM, at + 1)
+    return False
 
 
 def version_of(data: bytes) -> int | None:

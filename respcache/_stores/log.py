@@ -91,7 +91,7 @@ class LogStore(FileStore):
         facts: dict[str, Any] = {"signature": signature(status), "file": file}
         head = os.read(fd, 1 << 16)
         version = version_of(head)
-        if version == _VERSION and not is_log(head):
+        if version == _VERSION and not is_log(head) and not is_log(_tail_of(fd, status.st_size)):
             raise FormatSwitched("document")
         if not head:
             return View(new_index(None), **facts)
@@ -390,6 +390,15 @@ class LogStore(FileStore):
     def close(self) -> None:
         super().close()
         self._out = None
+
+
+def _tail_of(fd: int, size: int) -> bytes:
+    """Return the last bytes of a file, and leave it at where it is read."""
+    at = os.lseek(fd, 0, os.SEEK_CUR)
+    os.lseek(fd, max(size - 128, 0), os.SEEK_SET)
+    tail = os.read(fd, 128)
+    os.lseek(fd, at, os.SEEK_SET)
+    return tail
 
 
 class _Writer:

@@ -126,11 +126,13 @@ def says(line: bytes) -> list[tuple[str, Any]]:
 
 def header_of(line: bytes) -> dict[str, Any] | None:
     try:
-        header: Any = scan(line.decode())[0]
+        header, end = scan(line.decode())
     except ValueError:
         return None
+    if line[end:] != b"\n":  # a header is ASCII
+        return None
     match header:
-        case {"log": True, "limits": dict(limits), "complete": bool()} if all(
+        case {"respcache": 1, "log": True, "limits": dict(limits), "complete": bool()} if all(
             type(limit) is int and limit > 0 for limit in limits.values()
         ):
             found: dict[str, Any] = header

@@ -289,16 +289,22 @@ class LogView(View):
         line = self.line_at(newest)
         if more_of(line, len(line)):
             raise _Unclear
-        at = newest if takes_away(line) else last_of(line)
+        below, at = newest, newest if takes_away(line) else last_of(line)
         paths = entry.touched()
-        while at > offset:
+        # The place that is pointed to before the entry must be one, too: else bytes
+        # have come or gone above, and no place is what it was.
+        while at:
             line = self.line_at(at)
+            if at > below or not takes_away(line):
+                raise _Unclear
+            if at <= offset:
+                break
             for kind, what in says(line):
                 if kind == "removed" and Removal.from_json(what).touches(entry.key, paths):
                     return False
                 if kind == "dropped" and entry.key in what:
                     return False
-            at = last_of(line)
+            below, at = at - 1, last_of(line)
         return True
 
     def _backwards(self, what: bytes, end: int) -> int:
