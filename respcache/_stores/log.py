@@ -172,8 +172,9 @@ class LogStore(FileStore):
         Most stores are one such line, and what Python does for it costs more than
         what the system does: so it is done here in a row, with as few looks at
         files as tell the same. One at the descriptor tells that the file is as it
-        was when its path led there, since a rename or an unlink changes its ctime;
-        not if a folder above was moved, so the path is looked at once a second.
+        was when its path led there: one that was replaced or removed has a name
+        less. Not so if it, or a folder above, was moved within one tick of the
+        clock, so the path is looked at once a second.
         """
         try:
             status = os.fstat(out.fd)
@@ -189,6 +190,7 @@ class LogStore(FileStore):
                 status.st_mtime_ns,
                 status.st_ctime_ns,
             )
+            or status.st_nlink != out.links
             or not 0 <= now - self._looked_at < _LOOK
         ) and not self._catch_up(view, out, now):
             return False
@@ -224,7 +226,7 @@ class LogStore(FileStore):
         index = view.history
         if view.is_corrupt or not self._is_swept or not index.removals or not index.is_complete:
             return False
-        self._looked_at = now
+        self._looked_at, out.links = now, status.st_nlink
         return True
 
     def _plan(self, view: View, only: str | None = None) -> Plan:
