@@ -65,6 +65,7 @@ class LogStore(FileStore):
 
     def __init__(self, path: str, **options: Any) -> None:
         self._out: Descriptor | None = None  # to append by
+        self._has_others = False  # whether they stored, too, when this last did
         self._looked_at = -_LOOK  # when the path was last seen to lead there
         super().__init__(path, **options)
 
@@ -161,6 +162,8 @@ class LogStore(FileStore):
             or not view.is_filled
         ):
             return False
+        if self._has_others:
+            self._reload()  # indexed before the lock, where nobody waits for it
         is_done = lock.run(self._append_alone, lock, view, out, entry)
         if is_done and view.size > _FLOOR:
             self._tidy()
@@ -181,6 +184,7 @@ class LogStore(FileStore):
         except OSError:
             return False
         now = self._now()
+        unread = 0
         if (
             view.signature
             != (
@@ -192,42 +196,51 @@ class LogStore(FileStore):
             )
             or status.st_nlink != out.links
             or not 0 <= now - self._looked_at < _LOOK
-        ) and not self._catch_up(view, out, now):
-            return False
+        ):
+            found = self._look_around(view, out, entry, now)
+            if found is None:
+                return False
+            unread = found
         body, index = entry.line or b"", view.history
         if (
             lock is not self._lock
             or view is not self._view
-            or view.end != view.size
-            or not index.has_room(len(body), self._limits, now)
+            or (view.end != view.size and not unread)
+            or not index.has_room(len(body) + unread, self._limits, now)
             or (entry.key in index.items and not view.says_another(entry.key, body))
         ):
             return False
-        offset, line = view.size, seal(body, view.last, 0)
+        offset, line = view.end + unread, seal(body, view.last, 0)
         write(out.fd, line)
         if self._fsync:
             sync_data(out.fd)
-        view.take_own(entry, offset, line, os.fstat(out.fd))
+        if not unread:
+            view.take_own(entry, offset, line, os.fstat(out.fd))
         if self._warned:
             self._warned.clear()
         return lock.is_linked()
 
-    def _catch_up(self, view: LogView, out: Descriptor, now: float) -> bool:
-        """Read what others have added; False if more has happened than that."""
+    def _look_around(self, view: LogView, out: Descriptor, entry: Entry, now: float) -> int | None:
+        """Return how many bytes of others' entries need not be read; None: more has happened."""
         try:
             status = os.lstat(self.path)
         except OSError:
-            return False
+            return None
         is_there = (status.st_dev, status.st_ino) == out.identity and out.is_ours()
         if not is_there or not status.st_mode & 0o222:
-            return False
-        if view.signature != signature(status) and not view.take_tail(status):
-            return False
+            return None
+        unread = 0
+        self._has_others = view.signature != signature(status)
+        if self._has_others:
+            if "max_entries" not in view.history.limits and self._limits["max_entries"] is None:
+                unread = view.passes(status, entry.key)
+            if not unread and not view.take_tail(status):
+                return None
         index = view.history
         if view.is_corrupt or not self._is_swept or not index.removals or not index.is_complete:
-            return False
+            return None
         self._looked_at, out.links = now, status.st_nlink
-        return True
+        return unread
 
     def _plan(self, view: View, only: str | None = None) -> Plan:
         if only is None or not isinstance(view, LogView) or not self._may_stay_cold(view, only):
@@ -288,6 +301,8 @@ class LogStore(FileStore):
                     view.decoded.pop(key, None)
                 references = dict(zip(plan.adds, places[first_add:], strict=True))
                 plan.carry_out(view.history, lambda entry: references[entry.key])
+                for line in lines[1 : len(plan.removals) + 1]:
+                    view.carry(len(line))
                 view.end = offset
                 view.seam = (view.seam + data)[-SEAM:]
             view.signature = view.seen = signature(os.fstat(out.fd))
@@ -379,6 +394,7 @@ class LogStore(FileStore):
         if isinstance(new, LogView):
             new.history.take_entries(index)
             new.history.removals = index.removals
+            new.carried = view.carried.copy()
             new.end = start
             new.last = places[last]
             new.seam = new.pread(SEAM, start - SEAM)

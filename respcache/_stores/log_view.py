@@ -37,6 +37,7 @@ CHUNK = 1 << 20  # bytes that are indexed at a time; more leaves holes in the he
 _STEP = 1 << 18  # bytes that a cold look reads at most at a time, from the end
 _FIRST_STEP = 1 << 13
 _LARGE = 1 << 22  # bytes from which on a few questions are cheaper than the index
+_PASSED = 1 << 16  # bytes that a put looks through instead of indexing them
 _PATIENCE = 8  # Measured: to index a byte costs what it costs to look through 8 to 12
 SEAM = 64  # bytes that must still be there before what comes after them is read
 _NONE = (0, 0, 0, 0, 0)  # the signature of no file
@@ -104,6 +105,7 @@ class LogView(View):
         "_limit",
         "_looked_through",
         "_missed",
+        "carried",
         "end",
         "is_filled",
         "last",
@@ -123,6 +125,7 @@ class LogView(View):
         self.size = size
         self.last = 0
         self.seam = b""
+        self.carried: list[int] = []  # how long the lines are of the removals it remembers
         self.is_filled = False
         self._answered: str | None = None
         self._missed: tuple[str, int] | None = None  # what was not in a file of that size
@@ -235,7 +238,10 @@ class LogView(View):
     def is_wasteful(self) -> bool:
         """Tell whether more than half of the file is dead."""
         live = self.history.bytes + (1 + TRAILER) * len(self.history.items)
-        return self.is_filled and live * 2 < self.size
+        if not self.is_filled or live * 2 >= self.size:
+            return False
+        # What a compaction carries on is not what the next one could take out.
+        return (live + sum(self.carried)) * 2 < self.size
 
     def sees(self, status: os.stat_result) -> None:
         """Note that all that a file of this *status* holds is known."""
@@ -386,6 +392,29 @@ class LogView(View):
         self.sees(status)
         return True
 
+    def passes(self, status: os.stat_result, key: str) -> int:
+        """Return how many bytes are new that who puts *key* need not read; 0: it must.
+
+        Whole entries of other keys, under the lock: they change nothing that a
+        put asks for, and whoever looks next reads them.
+        """
+        seam, new = self.seam, status.st_size - self.end
+        if not seam or not 0 < new <= _PASSED or self.signature is None:
+            return 0
+        if (status.st_dev, status.st_ino) != self.signature[:2]:
+            return 0
+        data = self.pread(len(seam) + new, self.end - len(seam))
+        if (
+            not data.startswith(seam)
+            or not is_whole(data, data.rfind(b"\n", 0, -1) + 1)
+            or not ends_commit(data, len(data))
+            or TORN in data
+            or any(b"\n" + step in data for step in _STEPS)
+            or b"\n{" + line_start(key) in data
+        ):
+            return 0
+        return new
+
     def take_own(self, entry: Entry, offset: int, line: bytes, status: os.stat_result) -> None:
         """Take the *line* of *entry* that was just written at *offset*, the end.
 
@@ -479,9 +508,15 @@ class LogView(View):
                 removal = Removal.from_json(what)
                 gone = index.touched_by(removal)
                 index.remember(removal)
+                self.carry(len(line))
             for key in gone:
                 index.drop(key)
                 self.decoded.pop(key, None)
+
+    def carry(self, length: int) -> None:
+        """Note how long the line of a removal is that is remembered."""
+        self.carried.append(length)
+        del self.carried[:-MEMORY]
 
     def _take_unknown(self) -> None:
         """Take away all: what a newer version said may have been that."""

@@ -150,8 +150,8 @@ FORK_DURING_A_LOOK = """
 cache = Cache(args["path"], lock_timeout=0.05, on_error="raise")
 cache.store("q", "old")
 cache.get("other")
-Cache(args["path"]).store("news", "n")
-finish = held("os.pread", "", cache.get, "news")
+Cache(args["path"], max_entries=args["limit"]).store("news", "n")
+finish = held(*args["held"], cache.get, "news")
 
 def work(_):
     say([cache.get("q"), cache.get("news"), attempt(cache, "p", "of the child"), len(cache)])
@@ -164,9 +164,16 @@ say([cache.get("q"), cache.get("p"), len(cache), attempt(cache, "p", "of the par
 
 
 @unix
-def test_fork_while_another_thread_reads_what_is_new_works_in_the_child(start, path):
+@pytest.mark.parametrize(
+    ("held", "limit"),
+    [
+        pytest.param(["os.pread", ""], None, id="what was added"),
+        pytest.param(["os.open", "answers.jsonl"], 50, id="another file"),  # which has the limit
+    ],
+)
+def test_fork_while_another_thread_reads_what_is_new_works_in_the_child(start, path, held, limit):
     """E18: in the parent nobody else could read it meanwhile."""
-    parent = start(HELD + FORK_DURING_A_LOOK, path=path)
+    parent = start(HELD + FORK_DURING_A_LOOK, path=path, held=held, limit=limit)
 
     assert parent.hear() == ["old", "n", True, 3]
     assert parent.hear() == ["n"]
