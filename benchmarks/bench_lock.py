@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
-from ._harness import Child, Effort, Group, Table, by_turns, is_installed, samples_of
+from ._figures import Group, Table, samples_of
+from ._harness import LEAD, Child, Crew, Effort, at_once, by_turns, sleep_until
 
 _BASES = ("flock", "filelock", "portalocker")
 _PROCESSES = (2, 8, 16)
 _HOLD = 0.000_05  # seconds, in a fight
 _LONG_HOLD = 0.02  # before a hand-over
-_LEAD = 0.005  # for the order to arrive
 _LOCKS = 2_000  # uncontended, in a round
 _BATCH = 20
 _HANDOVERS = 2  # in a round
@@ -62,7 +62,7 @@ class Worker:
             while monotonic() < entered + _HOLD:
                 pass
 
-        _sleep_until(at)
+        sleep_until(at)
         while (asked := monotonic()) < end:
             self._run(hold)
         return locks, longest
@@ -76,13 +76,13 @@ class Worker:
             sleep(_LONG_HOLD)
             left = monotonic()
 
-        _sleep_until(at)
+        sleep_until(at)
         self._run(stay)
         return left
 
     def enter(self, at: float) -> float:
         """Wait for the lock, and return when it was had."""
-        _sleep_until(at)
+        sleep_until(at)
         entered = 0.0
 
         def note() -> None:
@@ -95,10 +95,6 @@ class Worker:
 
 def _nothing() -> None:
     pass
-
-
-def _sleep_until(at: float) -> None:
-    sleep(max(0.0, at - monotonic()))
 
 
 def _flock(path: str) -> Run:
@@ -153,29 +149,20 @@ Teams = dict[str, list[Child]]
 
 
 def run(effort: Effort, folder: Path) -> list[Table]:
-    sizes = sorted({min(size, effort.processes) for size in _PROCESSES})
-    with ExitStack() as stack:
-        teams: Teams = {
-            name: [stack.enter_context(Child(__name__, name)) for _ in range(sizes[-1])]
-            for name in _MAKERS
-            if is_installed(name)
-        }
-        for name, team in teams.items():
+    sizes = effort.counts(_PROCESSES, effort.processes)
+    with Crew(__name__, _MAKERS, sizes[-1]) as crew:
+        for name, team in crew.teams.items():
             for child in team:
                 child.ask("prepare", path=f"{folder}/{name}.lock")
         return [
-            _uncontended(teams, effort.rounds),
-            _handover(teams, effort.rounds),
-            *_fights(teams, sizes, effort),
+            _uncontended(crew, effort.rounds),
+            _handover(crew.teams, effort.rounds),
+            *_fights(crew.teams, sizes, effort),
         ]
 
 
-def _uncontended(teams: Teams, rounds: int) -> Table:
-    values = by_turns(
-        "lock, uncontended",
-        rounds,
-        {name: partial(team[0].ask, "uncontended") for name, team in teams.items()},
-    )
+def _uncontended(crew: Crew, rounds: int) -> Table:
+    values = crew.race("lock, uncontended", rounds, "uncontended")
     group = Group("acquire and release", samples_of(values, "us"))
     return Table("A lock that nobody else wants", [group], _BASES)
 
@@ -185,7 +172,7 @@ def _handover(teams: Teams, rounds: int) -> Table:
         holder, waiter = team[:2]
         seconds: list[float] = []
         while len(seconds) < _HANDOVERS:
-            at = monotonic() + _LEAD
+            at = monotonic() + LEAD
             holder.tell("hold", at=at)
             # Anywhere in the hold, so that no one's pauses fit its length by chance.
             waiter.tell("enter", at=at + random.uniform(0.1, 0.9) * _LONG_HOLD)
@@ -202,25 +189,19 @@ def _handover(teams: Teams, rounds: int) -> Table:
 
 def _fights(teams: Teams, sizes: list[int], effort: Effort) -> list[Table]:
     def fight(team: list[Child]) -> list[tuple[float, float]]:
-        at = monotonic() + _LEAD * len(team)
-        for child in team:
-            child.tell("fight", at=at, seconds=effort.seconds)
-        answers = [child.answer() for child in team]
+        answers = at_once(team, "fight", seconds=effort.seconds)
         locks = sum(locks for locks, _ in answers)
         return [(locks / effort.seconds, max(longest for _, longest in answers))]
 
-    rates, waits = [], []
+    rates: list[Group] = []
+    waits: list[Group] = []
     for size in sizes:
         runs = {name: partial(fight, team[:size]) for name, team in teams.items()}
         rounds = max(1, effort.rounds // _ROUNDS_PER_FIGHT)
         values = by_turns(f"lock, {size} processes", rounds, runs)
-        label = f"{size} processes"
-        rates.append(
-            Group(label, samples_of({n: [rate for rate, _ in v] for n, v in values.items()}, "/s"))
-        )
-        waits.append(
-            Group(label, samples_of({n: [wait for _, wait in v] for n, v in values.items()}, "ms"))
-        )
+        for groups, part, unit in ((rates, 0, "/s"), (waits, 1, "ms")):
+            own = {name: [each[part] for each in got] for name, got in values.items()}
+            groups.append(Group(f"{size} processes", samples_of(own, unit)))
     how = f"holds of 50 us, back to back, for {effort.seconds:g} s"
     return [
         Table(f"Locks a second in all, {how}", rates, _BASES),

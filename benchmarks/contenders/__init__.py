@@ -1,10 +1,14 @@
-"""One module per contender, each with the same three names.
+"""One module per contender, each with the same seven names.
 
-``open(path, pairs=(), *, fsync=True)`` gives a handle with *pairs* of question
-and response stored; ``store(handle, question, response)`` has committed when it
-returns; ``lookup(handle, question)`` gives the response, which is the caller's
-own. A question is one with all spellings of the same case folding. A contender
-keeps a text as it likes and anything else as JSON.
+``where(path)`` is the file or folder that it makes of *path*;
+``open(path, *, fsync=True)`` gives a handle, and *fsync* says whether a store waits
+for the disk; ``fill(handle, pairs)`` stores many at once; ``store(handle, question,
+response)`` has committed when it returns, and raises if it can't; ``lookup(handle,
+question)`` gives the response, which is the caller's own, or None; ``count(handle)``
+is how many entries there are; ``close(handle)``.
+
+A question is one with all spellings of the same case folding. What is kept of an
+answer says when it was stored and how it was asked, as a hit of respcache does.
 """
 
 from __future__ import annotations
@@ -16,5 +20,5 @@ from types import ModuleType
 
 def load(name: str) -> ModuleType:
     """Return the module of the contender *name*; one that wraps a library ends in ``_``."""
-    module = f"{__name__}.{name}"
+    module = f"{__name__}.{name.replace(' ', '_')}"
     return import_module(module if find_spec(module) else f"{module}_")

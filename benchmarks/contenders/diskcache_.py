@@ -1,4 +1,4 @@
-"""diskcache: SQLite in WAL mode; a text as SQLite keeps it, else JSON instead of its pickles."""
+"""diskcache: SQLite in WAL mode; a record of JSON instead of its pickles, and no culling."""
 
 from __future__ import annotations
 
@@ -6,27 +6,45 @@ from collections.abc import Iterable
 from typing import Any
 
 import diskcache
-import orjson
+
+from . import _record
 
 # SQLite's synchronous: FULL waits for the disk at each commit; NORMAL, which is
 # diskcache's default, at checkpoints only.
 _FULL, _NORMAL = 2, 1
 
 
-def open(
-    path: str, pairs: Iterable[tuple[str, Any]] = (), *, fsync: bool = True
-) -> diskcache.Cache:
-    cache = diskcache.Cache(f"{path}.diskcache", sqlite_synchronous=_FULL if fsync else _NORMAL)
-    with cache.transact():
+def where(path: str) -> str:
+    return f"{path}.diskcache"
+
+
+def open(path: str, *, fsync: bool = True) -> diskcache.Cache:
+    return diskcache.Cache(
+        where(path),
+        sqlite_synchronous=_FULL if fsync else _NORMAL,
+        eviction_policy="none",
+        cull_limit=0,  # else it drops what is above 1 GB
+    )
+
+
+def fill(handle: diskcache.Cache, pairs: Iterable[tuple[str, Any]]) -> None:
+    with handle.transact():
         for question, response in pairs:
-            store(cache, question, response)
-    return cache
+            store(handle, question, response)
 
 
 def store(handle: diskcache.Cache, question: str, response: Any) -> None:
-    handle.set(question.casefold(), response if type(response) is str else orjson.dumps(response))
+    handle.set(question.casefold(), _record.encode(question, response))
 
 
 def lookup(handle: diskcache.Cache, question: str) -> Any:
-    answer = handle.get(question.casefold())
-    return orjson.loads(answer) if type(answer) is bytes else answer
+    record = handle.get(question.casefold())
+    return None if record is None else _record.decode(record)
+
+
+def count(handle: diskcache.Cache) -> int:
+    return len(handle)
+
+
+def close(handle: diskcache.Cache) -> None:
+    handle.close()

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from .files import sync_folder
+
 Signature = tuple[int, int, int, int, int]
 
 
@@ -24,17 +26,23 @@ class Floor:
         self.answers: dict[str, Any] = {}
 
 
-def open(path: str, pairs: Iterable[tuple[str, Any]] = (), *, fsync: bool = True) -> Floor:
-    floor = Floor(f"{path}.floor.json", fsync)
+def where(path: str) -> str:
+    return f"{path}.floor.json"
+
+
+def open(path: str, *, fsync: bool = True) -> Floor:
+    return Floor(where(path), fsync)
+
+
+def fill(handle: Floor, pairs: Iterable[tuple[str, Any]]) -> None:
+    """Make *pairs* all that there is."""
     document = {}
     for question, response in pairs:
         document[question.casefold()] = _entry(question, response)
-        floor.answers[question.casefold()] = (
+        handle.answers[question.casefold()] = (
             response if type(response) is str else orjson.dumps(response)
         )
-    if document:
-        _publish(floor, orjson.dumps(document))
-    return floor
+    _publish(handle, orjson.dumps(document))
 
 
 def store(handle: Floor, question: str, response: Any) -> None:
@@ -50,6 +58,14 @@ def lookup(handle: Floor, question: str) -> Any:
     os.stat(handle.path)
     answer = handle.answers.get(question.casefold())
     return orjson.loads(answer) if type(answer) is bytes else answer
+
+
+def count(handle: Floor) -> int:
+    return len(handle.answers)
+
+
+def close(handle: Floor) -> None:
+    pass
 
 
 def _entry(question: str, response: Any) -> dict[str, Any]:
@@ -73,11 +89,7 @@ def _publish(floor: Floor, data: bytes) -> None:
         os.close(fd)
     os.replace(temp, floor.path)
     if floor.fsync:
-        folder = os.open(floor.folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(floor.folder)
     floor.data = data
     floor.signature = _signature(os.stat(floor.path))
 
