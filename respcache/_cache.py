@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from ._call import Call
-from ._config import UNSET, Config, anchored, check, check_ttl
+from ._call import Call, awaited
+from ._config import UNSET, Config, check, check_ttl, enabled_options
 from ._entry import Entry, new_entry
 from ._front import Event, Front, Hit
 from ._keys import Normalizer, field_digests, flat_key, key_head, split_key
@@ -150,20 +150,8 @@ class Cache(Front):
             ConfigError: An option is unknown or not what it may be, or the
                 path leads out of *base_dir*.
         """
-        asked = Config.of(config)
-        options = asked.options()
-        if asked.path is not None:
-            options["path"] = anchored(asked.path, base_dir)
-        if asked.enabled:
-            return cls(**options)
-        if not isinstance(config, Config) and config and "enabled" not in config:
-            from logging import getLogger
-
-            getLogger("respcache").warning(
-                "the cache is off: its config has %s, but no 'enabled': true",
-                ", ".join(sorted(config)),
-            )
-        return None
+        options = enabled_options(config, base_dir)
+        return None if options is None else cls(**options)
 
     # Looking.
 
@@ -220,7 +208,7 @@ class Cache(Front):
             return None
         if not entry.is_checked and not self._belongs(entry):
             return None
-        return self._serve(entry)
+        return self._serve(entry, self._ttl)
 
     def _belongs(self, entry: Entry) -> bool:
         """Tell whether *entry* stands under the key of its question; damage may have moved it."""
@@ -491,19 +479,8 @@ class Cache(Front):
             ttl: As in :meth:`store`.
             wait: As in :meth:`get_or_call`.
         """
-        from asyncio import to_thread
-        from inspect import isawaitable, iscoroutinefunction
-
-        is_async = iscoroutinefunction(compute) or iscoroutinefunction(
-            getattr(compute, "__call__", None)  # noqa: B004 - an object with an async __call__
-        )
-
-        async def acompute() -> Any:
-            response: Any = compute() if is_async else await to_thread(compute)
-            return await response if isawaitable(response) else response
-
         call = self._call(question, context, paths, ttl, wait)
-        return await call.arun(acompute)
+        return await call.arun(lambda: awaited(compute))
 
     def _call(self, question: str, context: Any, paths: Any, ttl: Any, wait: Any) -> Call:
         if ttl is not UNSET:

@@ -20,7 +20,30 @@ if TYPE_CHECKING:
     from ._front import Front, Hit
     from ._index import Ticket
 
-__all__ = ["Call"]
+__all__ = ["Call", "awaited"]
+
+
+async def awaited(
+    compute: Callable[..., Any],
+    *given: Any,
+    around: Callable[[Callable[[], Any]], Any] = lambda work: work(),
+) -> Any:
+    """Return what *compute* gives: awaited if it is a coroutine function, else from a thread.
+
+    Args:
+        compute: Either kind.
+        given: Its arguments.
+        around: Runs what runs in a thread.
+    """
+    from asyncio import to_thread
+    from inspect import isawaitable, iscoroutinefunction
+
+    if iscoroutinefunction(compute) or iscoroutinefunction(
+        getattr(compute, "__call__", None)  # noqa: B004 - an object with an async __call__
+    ):
+        return await compute(*given)
+    made = await to_thread(around, lambda: compute(*given))
+    return await made if isawaitable(made) else made
 
 
 class Call:
@@ -117,6 +140,25 @@ class Call:
                 await make()
         return self._result(hit)
 
+    def look(self) -> Hit | None:
+        """Return a hit, or note what is before a run whose result :meth:`keep` gets.
+
+        For what can't be waited for: a stream has no end that others could see.
+        """
+        hit = self._quick_look()
+        if hit is not None:
+            self._result(hit)
+            return hit
+        if self._may_look and self._may_keep:
+            self._prepare()
+        self._begin()
+        return None
+
+    def keep(self, response: Any) -> None:
+        """Keep *response*, if nothing has come between."""
+        self._response = response
+        self._keep()
+
     def _quick_look(self) -> Hit | None:
         """Look without a ticket, since most calls are hits; else name what is wanted."""
         hit = self._look() if self._may_look else None
@@ -134,7 +176,7 @@ class Call:
         return self._look()
 
     def _prepare(self) -> None:
-        self._ticket = self._front._do(lambda store: store.ticket(self._name))
+        self._ticket = self._front._ticket(self._name)
         self._signed = self._sign()
 
     def _begin(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-__all__ = ["UNSET", "Config", "anchored", "check", "check_ttl"]
+__all__ = ["UNSET", "Config", "check", "check_ttl", "enabled_options"]
 
 
 class _Unset:
@@ -96,6 +96,27 @@ def _one_of(*choices: str | None) -> Callable[[Any], str | None]:
     )
 
 
+def _turns(value: Any) -> str | None:
+    if value is None or (type(value) is int and value > 0):
+        return None
+    return "choose a whole number of turns above 0, or None to count none"
+
+
+def _marker(value: Any) -> str | None:
+    is_fit = value is None or callable(value) or (type(value) is str and value)
+    return None if is_fit else "choose a text, a function of the hit, or None"
+
+
+_OF_QUESTIONS = ("case_sensitive", "trim_spaces", "normalizer")
+
+# Of tool caches only.
+_TOOLS: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
+    "ttl_turns": (None, _turns),
+    "marker": (None, _marker),
+    "report_duration": ("original", _one_of("original", "zero")),
+    "text_only": (False, _flag),
+}
+
 _RULES: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
     "enabled": (False, _flag),
     "path": (None, _path),
@@ -125,7 +146,7 @@ def check(**options: Any) -> None:
         ConfigError: It names the option and what to choose instead.
     """
     for name, value in options.items():
-        rule = _clock if name == "clock" else _RULES[name][1]
+        rule = _clock if name == "clock" else (_RULES.get(name) or _TOOLS[name])[1]
         wrong = rule(value)
         if wrong is not None:
             raise ConfigError(f"{name}={value!r}: {wrong}")
@@ -191,6 +212,63 @@ class Config:
         return f"Config({', '.join(changed)})"
 
 
+def enabled_options(
+    config: Config | Mapping[str, Any], base_dir: Any, *, of_tools: bool = False
+) -> dict[str, Any] | None:
+    """Return the options of a cache that *config* asks for, or None if it is not enabled.
+
+    Raises:
+        ConfigError: An option is unknown or not what it may be, or the path
+            leads out of *base_dir*.
+    """
+    if of_tools and not isinstance(config, Config):
+        options = _tool_options(config)
+        enabled = options.pop("enabled", False)
+    else:
+        asked = Config.of(config)
+        options, enabled = asked.options(), asked.enabled
+        if of_tools:
+            options = {
+                name: value
+                for name, value in options.items()
+                if name == "clock" or value != _RULES[name][0]
+            }
+            for name in _OF_QUESTIONS:
+                if name in options:
+                    raise ConfigError(f"{name}: a tool cache has no such option")
+    if options.get("path") is not None:
+        options["path"] = _anchored(options["path"], base_dir)
+    if enabled:
+        return options
+    if not isinstance(config, Config) and config and "enabled" not in config:
+        from logging import getLogger
+
+        getLogger("respcache").warning(
+            "the cache is off: its config has %s, but no 'enabled': true",
+            ", ".join(sorted(config)),
+        )
+    return None
+
+
+def _tool_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked options of *config*, those that a tool cache has."""
+    if not hasattr(config, "keys"):
+        raise ConfigError(f"config={config!r}: pass a Config or a mapping of options")
+    known = [*(name for name in _RULES if name not in _OF_QUESTIONS), *_TOOLS, "clock", "ttl_secs"]
+    for name, value in config.items():
+        if name not in known:
+            raise ConfigError(f"{name}: {_suggest(str(name), known)}")
+        try:
+            check(**{"ttl" if name == "ttl_secs" else name: value})
+        except ConfigError:
+            if name != "ttl_secs":
+                raise
+            raise ConfigError(f"ttl_secs={value!r}: {_ttl(value)}") from None
+    if "ttl" in config and "ttl_secs" in config:
+        raise ConfigError("ttl_secs: another name of ttl; give one of them")
+    return {"ttl" if name == "ttl_secs" else name: value for name, value in config.items()}
+
+
 def _suggest(name: str, known: Any) -> str:
     from difflib import get_close_matches
 
@@ -198,7 +276,7 @@ def _suggest(name: str, known: Any) -> str:
     return f"unknown option; did you mean {str(near[0])!r}?"
 
 
-def anchored(path: Any, base_dir: Any) -> str:
+def _anchored(path: Any, base_dir: Any) -> str:
     """Return *path* absolute: as it is, or within *base_dir* (None: the working folder).
 
     Raises:

@@ -5,7 +5,8 @@ is found and read without parsing the others::
 
     "q//1f//hello": {"response": "Hi", "question": "Hello", "id": "9f...", "stored_at": 1764450000.1}
 
-``context`` holds a short digest of each field of the context, ``ttl`` the seconds
+``context`` holds a short digest of each field of the context, ``meta`` what a front
+keeps beside the response (the turn and the duration of a tool call), ``ttl`` the seconds
 that the entry stays fresh, ``paths`` the signature of each file before it was
 read, ``links`` the other names of those files.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Entry",
+    "facts_of",
     "from_form",
     "from_line",
     "key_of",
@@ -33,6 +35,7 @@ __all__ = [
 
 _RESPONSE = ': {"response": '
 _MARK = ('"' + _RESPONSE).encode()
+_STORED_AT, _TTL, _PATHS = b', "stored_at": ', b', "ttl": ', b', "paths": '
 
 
 class Entry:
@@ -51,6 +54,7 @@ class Entry:
         "key",
         "line",
         "links",
+        "meta",
         "paths",
         "question",
         "raw",
@@ -73,6 +77,7 @@ class Entry:
         context: dict[str, str] | None = None,
         paths: dict[str, Dependency] | None = None,
         links: dict[str, list[str]] | None = None,
+        meta: dict[str, Any] | None = None,
         line: bytes | None = None,
     ) -> None:
         self.key = key
@@ -85,6 +90,7 @@ class Entry:
         self.context = context
         self.paths = paths
         self.links = links
+        self.meta = meta
         self.line = line
         self.size = 0
         self.is_checked = False
@@ -96,17 +102,7 @@ class Entry:
 
     def touched(self) -> tuple[tuple[str, bool], ...]:
         """Return what a removal by path is held against: (folded path, is a tree)."""
-        if not self.paths:
-            return ()
-        links = self.links or {}
-        return tuple(
-            (name, kept == TREE)
-            for path, kept in self.paths.items()
-            for name in (
-                fold(path.replace("\\", "/") if path[1:2] == ":" else path),
-                *links.get(path, ()),
-            )
-        )
+        return _touched(self.paths, self.links or {}) if self.paths else ()
 
     def still_says(self, other: Entry, now: float) -> bool:
         """Tell whether this is fresh and *other* says the same, of the same files, for as long."""
@@ -121,6 +117,46 @@ class Entry:
             and self.paths == other.paths
             and self.context == other.context
         )
+
+
+def _touched(
+    paths: dict[str, Dependency], links: dict[str, list[str]]
+) -> tuple[tuple[str, bool], ...]:
+    return tuple(
+        (name, kept == TREE)
+        for path, kept in paths.items()
+        for name in (
+            fold(path.replace("\\", "/") if path[1:2] == ":" else path),
+            *links.get(path, ()),
+        )
+    )
+
+
+def facts_of(data: bytes, at: int, stop: int) -> tuple[float | None, tuple[tuple[str, bool], ...]]:
+    """Return the deadline and what removals by path touch, of the line that ends at *stop*.
+
+    By its last facts, without the response: what an index needs of each line.
+
+    Raises:
+        ValueError: The line, which begins at *at* of *data*, is damaged.
+    """
+    touched: tuple[tuple[str, bool], ...] = ()
+    end = stop - 1
+    if data[stop - 2] == 125:
+        end = data.rfind(_PATHS, at, stop)
+        if end < 0:
+            raise ValueError("not the facts of an entry")
+        facts, _ = scan("{" + data[end + 2 : stop].decode())
+        paths, links = facts["paths"], facts.get("links") or {}
+        if type(paths) is not dict or not _are_dependencies(paths) or not _are_names(links):
+            raise ValueError("not the facts of an entry")
+        touched = _touched(paths, links)
+    facts = data[max(end - 80, at) : end]
+    start = facts.rfind(_TTL)
+    if start < 0:
+        return None, touched
+    stored_at = facts.rfind(_STORED_AT) + len(_STORED_AT)
+    return float(facts[stored_at:start]) + float(facts[start + len(_TTL) :]), touched
 
 
 def new_entry(key: str, question: str, response: Any, place: str = "$", **facts: Any) -> Entry:
@@ -157,6 +193,8 @@ def _line(entry: Entry, data: bytes) -> bytes:
     rest = f', "question": {quote(entry.question)}'
     if entry.context is not None:
         rest += f', "context": {encode(entry.context).decode()}'
+    if entry.meta is not None:
+        rest += f', "meta": {encode(entry.meta).decode()}'
     rest += f', "id": {quote(entry.id)}, "stored_at": {entry.stored_at!r}'
     if entry.ttl is not None:
         rest += f', "ttl": {entry.ttl!r}'
@@ -256,22 +294,26 @@ def _checked(key: str, value: Any, raw: str | None, facts: Any, line: bytes | No
                 context=facts.get("context"),
                 paths=facts.get("paths"),
                 links=facts.get("links"),
+                meta=facts.get("meta"),
                 line=line,
             )
             if (
                 (ttl is None or (_is_time(ttl) and ttl > 0))
                 and all(
                     part is None or type(part) is dict
-                    for part in (entry.context, entry.paths, entry.links)
+                    for part in (entry.context, entry.paths, entry.links, entry.meta)
                 )
                 and _are_dependencies(entry.paths)
-                and all(
-                    type(names) is list and all(type(name) is str for name in names)
-                    for names in (entry.links or {}).values()
-                )
+                and _are_names(entry.links or {})
             ):
                 return entry
     raise ValueError("not the facts of an entry")
+
+
+def _are_names(links: Any) -> bool:
+    return type(links) is dict and all(
+        type(names) is list and all(type(name) is str for name in names) for names in links.values()
+    )
 
 
 def _is_time(value: Any) -> bool:

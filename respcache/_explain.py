@@ -62,7 +62,7 @@ def _state(cache: Cache, entry: Entry | None) -> str:
         changed = [path for path, kept in entry.paths.items() if not is_unchanged({path: kept})]
         if changed:
             return f"{age}, changed since: {', '.join(changed)}"
-    if cache._serve(entry) is None:
+    if cache._serve(entry, cache._ttl) is None:
         return f"{age}, refused by serve_if"
     return age
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         def take(self, byte: int) -> bool:
             """Take a mark; False if another process has it."""
 
-        def is_taken(self, byte: int) -> bool:
+        def is_taken(self, byte: int) -> bool | None:
             """Tell whether another process has it."""
 
         def free(self, byte: int) -> None:
@@ -135,7 +135,7 @@ class Flights:
     def _is_busy(self, key: str) -> bool:
         with self._mutex:
             return key in self._here or (
-                self._marks is not None and self._marks.is_taken(self._number(key))
+                self._marks is not None and bool(self._marks.is_taken(self._number(key)))
             )
 
     def _land(self, mine: _Flight) -> None:

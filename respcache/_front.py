@@ -9,7 +9,7 @@ from ._config import check
 from ._entry import Entry
 from ._index import Put, Ticket
 from ._json import decode
-from ._keys import scope_of
+from ._keys import digest, scope_of
 from ._plan import PENDING, REFUSED, SAME, STORED
 from ._rules import LONGEST, Removal, is_fresh, is_past, stricter
 from ._stores import FormatSwitched, format_of, new_id, open_store
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from typing import Any, Self, TypeVar
 
     from ._flight import Flights
+    from ._lock import RangeLock
     from ._stores import Store
 
     T = TypeVar("T")
 
 __all__ = ["Event", "Front", "Hit"]
+
+_LONGEST_WRITE = 600.0  # seconds, where nobody can be asked whether its process lives
 
 
 class Hit:
@@ -72,8 +75,9 @@ class Event:
         kind: ``"hit"``, ``"miss"`` or ``"bypass"`` for a lookup (one each, however
             often a call looks again); ``"store"``, ``"refuse"`` or ``"pending"``;
             ``"forget"``, ``"invalidate"``, ``"clear"`` or ``"prune"``.
-        front: Whose it was: ``"cache"``.
-        subject: The question, or a list of paths. None where it was everything.
+        front: Whose it was: ``"cache"`` or ``"tools"``.
+        subject: The question or the :class:`ToolCall`, or a list of paths. None
+            where it was everything.
         age: Seconds since a hit was stored, else None.
         duration: Seconds that it took, without what was computed.
     """
@@ -94,6 +98,14 @@ class Event:
             f"Event(kind={self.kind!r}, front={self.front!r}, subject={self.subject!r}, "
             f"age={self.age!r}, duration={self.duration!r})"
         )
+
+
+def _byte_of(name: str) -> int:
+    """Return the byte that stands for *name*, a key in flight or a write under way.
+
+    Of 62 bits: two that meet wait for each other, and nothing worse.
+    """
+    return int(digest(name.encode(), 8), 16) >> 2
 
 
 def _seconds(clock: Callable[[], float], name: str) -> float:
@@ -138,6 +150,8 @@ class Front:
         }
         self._hits = self._misses = self._bypassed = self._stores = self._refused = 0
         self._made_flights: Flights | None = None
+        self._made_marks: RangeLock | None = None
+        self._writing: set[str] = set()  # the writes of this object that have begun
         asked = options["format"]
         self._open(
             None if self.path is None else format_of(self.path, asked), is_asked_for=asked == "flat"
@@ -180,12 +194,12 @@ class Front:
         stamp = now * 1_000_000 // 1 / 1_000_000  # a tenth of what round() costs
         return stamp if stamp < now else now
 
-    def _serve(self, entry: Entry) -> Hit | None:
-        """Return the hit of *entry*, if it may be served now."""
+    def _serve(self, entry: Entry, ttl: float | None) -> Hit | None:
+        """Return the hit of *entry*, if it may be served now to who asks for *ttl*."""
         stored_at = entry.stored_at
         now = self._now()
-        if (entry.ttl is not None or self._ttl is not None) and not is_fresh(
-            stored_at, stricter(entry.ttl, self._ttl), now
+        if (entry.ttl is not None or ttl is not None) and not is_fresh(
+            stored_at, stricter(entry.ttl, ttl), now
         ):
             return None
         if entry.paths:
@@ -218,6 +232,8 @@ class Front:
         renew = was_refused or (are_set() and is_on(REFRESH))
 
         def put(store: Store) -> str:
+            if store.open_writes():
+                self._bury(store)
             entry = make()
             return REFUSED if entry is None else store.put([Put(entry, ticket)], renew=renew)[0]
 
@@ -252,14 +268,18 @@ class Front:
             self._tell("refuse", subject, began)
         return False
 
-    def _remove(self, kind: str, subject: Any, make: Callable[[], Removal]) -> int:
-        """Commit the removal that *make* gives, and return how many entries it took."""
+    def _remove(self, kind: str | None, subject: Any, make: Callable[[], Removal]) -> int:
+        """Commit the removal that *make* gives, and return how many entries it took.
+
+        *kind* is what is told of it; None: nothing.
+        """
         if are_set() and is_on(DISABLE):
             return 0
         began = time.perf_counter()
         may_write = not (are_set() and is_on(READONLY))
         gone = self._do(lambda store: store.remove(make(), commit=may_write))
-        self._tell(kind, subject, began)
+        if kind is not None:
+            self._tell(kind, subject, began)
         return gone
 
     def _tell(self, kind: str, subject: Any, began: float, age: float | None = None) -> None:
@@ -269,29 +289,86 @@ class Front:
     def _flights(self) -> Flights:
         """Return the flights of this cache, which other processes see by the file's sibling."""
         if self._made_flights is None:
-            from ._atomic import make_folder
             from ._flight import Flights
-            from ._keys import digest
-            from ._lock import RangeLock, on_fork, pauses
+            from ._lock import on_fork, pauses
 
-            marks = None
-            if self.path is not None:
-                real = os.path.realpath(self.path)
-                try:
-                    make_folder(os.path.dirname(real), self._mode)
-                except OSError:
-                    pass  # then there are no marks, and this process has its flights alone
-                marks = RangeLock(real + ".flight", self._mode)
-            flights = Flights(
-                marks,
-                # 62 bits: two keys that meet wait for each other, and nothing worse.
-                lambda key: int(digest(key.encode(), 8), 16) >> 2,
-                pauses,
-                time.sleep,
-            )
+            flights = Flights(self._marks(), _byte_of, pauses, time.sleep)
             on_fork(flights)
             self._made_flights = flights
         return self._made_flights
+
+    def _marks(self) -> RangeLock | None:
+        """Return the bytes that tell other processes what is under way here; None: in memory."""
+        if self._made_marks is None and self.path is not None:
+            from ._atomic import make_folder
+            from ._lock import RangeLock, on_fork
+
+            real = os.path.realpath(self.path)
+            try:
+                make_folder(os.path.dirname(real), self._mode)
+            except OSError:
+                pass  # then there are no marks, and this process has its flights alone
+            self._made_marks = RangeLock(real + ".flight", self._mode)
+            on_fork(self)
+        return self._made_marks
+
+    def _forked(self) -> None:
+        self._writing = set()  # they run in the parent
+
+    # Writes under way.
+
+    def _begin_write(self, begun: Removal) -> None:
+        """Tell all processes of a write before it runs: what it touches is hidden."""
+        self._writing.add(begun.id)
+        marks = self._marks()
+        if marks is not None:
+            marks.take(_byte_of(begun.id))  # first: a write without its byte counts as dead
+            begun.mark = marks.identity()
+        self._remove(None, None, lambda: begun)
+
+    def _end_write(self, end: Removal, subject: Any) -> None:
+        """Tell all processes that a write has ended, and how."""
+        try:
+            self._remove("invalidate" if end.kind == "removed" else None, subject, lambda: end)
+        finally:
+            begun = end.ends or ""
+            self._writing.discard(begun)
+            marks = self._marks()
+            if marks is not None:
+                marks.free(_byte_of(begun))
+
+    def _bury(self, store: Store) -> None:
+        """Evict what writes may have touched whose processes died in them."""
+        if are_set() and is_on(READONLY):
+            return
+        for begun in store.open_writes():
+            if not self._is_alive(begun):
+                store.remove(Removal(new_id(), paths=begun.paths, scope=begun.scope, ends=begun.id))
+
+    def _is_alive(self, begun: Removal) -> bool:
+        if begun.id in self._writing:
+            return True
+        marks = self._marks()
+        if marks is None:
+            return False
+        is_taken = marks.is_taken(_byte_of(begun.id))
+        if is_taken is None or begun.mark not in ("", marks.identity()):
+            # Nobody can be asked, or the file of marks is another by now (a temp
+            # cleaner took it away): a write takes 10 minutes at most.
+            return abs(self._now() - begun.at) < _LONGEST_WRITE
+        return is_taken
+
+    def _ticket(self, key: str) -> Ticket:
+        """Return what has happened so far, for a result of *key* that is to be made now."""
+
+        def take(store: Store) -> Ticket:
+            ticket = store.ticket(key)
+            if store.open_writes():
+                self._bury(store)
+                ticket = store.ticket(key)
+            return ticket
+
+        return self._do(take)
 
     # What every front offers.
 
@@ -419,9 +496,14 @@ class Front:
         """Flush, and close all descriptors; the next use opens them again."""
         self.flush()
         self._store.close()
+        if self._writing:
+            return  # their bytes say that they live
         flights, self._made_flights = self._made_flights, None
+        marks, self._made_marks = self._made_marks, None
         if flights is not None:
             flights.close()
+        elif marks is not None:
+            marks.close()
 
     def __enter__(self) -> Self:
         return self

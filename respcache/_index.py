@@ -7,9 +7,11 @@ itself) and a way to read it. What a commit does to an index is decided by
 
 from __future__ import annotations
 
+from ._pathindex import PathIndex
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from ._entry import Entry
@@ -81,6 +83,7 @@ class Index:
     __slots__ = (
         "_deadlines",
         "_paths",
+        "_places",
         "_soonest",
         "bytes",
         "is_complete",
@@ -88,6 +91,7 @@ class Index:
         "limits",
         "lives",
         "memory",
+        "open",
         "read",
         "removals",
         "sizes",
@@ -107,7 +111,9 @@ class Index:
         self._deadlines: dict[str, float] = {}
         self._soonest = _NEVER  # no deadline is earlier
         self._paths: dict[str, tuple[tuple[str, bool], ...]] = {}
+        self._places: PathIndex | None = None  # made for the first removal by path
         self.removals: list[Removal] = []
+        self.open: dict[str, Removal] = {}  # writes that have begun and not ended
         self.is_complete = True
         self.limits: dict[str, int] = {}
         self.lives = 0
@@ -119,12 +125,14 @@ class Index:
         self._deadlines = other._deadlines.copy()
         self._soonest = other._soonest
         self._paths = other._paths.copy()
+        self._places = None
 
     def copy(self) -> Index:
         """Return an index that can change while readers go on with this one."""
         other = Index(self.read, self.sizes, self.memory)
         other.take_entries(self)
         other.removals = self.removals.copy()
+        other.open = self.open.copy()
         other.is_complete = self.is_complete
         other.limits = self.limits.copy()
         other.lives = self.lives
@@ -153,6 +161,8 @@ class Index:
             self._soonest = min(self._soonest, deadline)
         if paths:
             self._paths[key] = paths
+            if self._places is not None:
+                self._places.add(key, paths)
 
     def add_entry(self, entry: Entry, reference: Any, size: int) -> None:
         """Put *reference*, to *entry*, last."""
@@ -176,22 +186,51 @@ class Index:
         if reference is not None:
             self.bytes -= self.sizes(reference)
             self._deadlines.pop(key, None)
-            self._paths.pop(key, None)
+            paths = self._paths.pop(key, None)
+            if paths is not None and self._places is not None:
+                self._places.remove(key, paths)
 
     def touched_by(self, removal: Removal) -> list[str]:
         """Return the keys of the entries that *removal* takes away."""
-        if removal.keys:
-            return [key for key in removal.keys if key in self.items]
-        if removal.paths:
-            return [key for key, paths in self._paths.items() if removal.touches(key, paths)]
-        return [key for key in self.items if removal.touches(key, ())]
+        if removal.everything:
+            return list(self.items)
+        found = dict.fromkeys(key for key in removal.keys if key in self.items)
+        if removal.paths and self._paths:
+            if self._places is None:
+                self._places = PathIndex()
+                for key, paths in self._paths.items():
+                    self._places.add(key, paths)
+            for path in removal.paths:
+                found.update(dict.fromkeys(self._places.touched(path)))
+        if removal.scope is not None:
+            found.update((key, None) for key in self.items if key.startswith(removal.scope))
+        return list(found)
+
+    def hides(self, key: str, paths: Iterable[tuple[str, bool]]) -> bool:
+        """Tell whether a write that has begun touches the entry of *key*, read from *paths*."""
+        return any(removal.touches(key, paths) for removal in self.open.values())
+
+    def hides_entry(self, entry: Entry) -> bool:
+        """Tell whether a write that has begun touches *entry*."""
+        return self.hides(entry.key, entry.touched())
 
     def remember(self, removal: Removal) -> None:
         """Remember *removal*, and forget the oldest one if there are too many."""
+        if removal.kind == "begun" or removal.ends is not None:
+            self.open = self.open_after([removal])
         self.removals.append(removal)
         if len(self.removals) > self.memory:
             del self.removals[: len(self.removals) - self.memory]
             self.is_complete = False
+
+    def open_after(self, removals: Iterable[Removal]) -> dict[str, Removal]:
+        """Return the writes that are under way after *removals*, by their ids."""
+        open = self.open.copy()
+        for removal in removals:
+            open.pop(removal.ends or "", None)
+            if removal.kind == "begun":
+                open[removal.id] = removal
+        return open
 
     def since(self, ticket: Ticket) -> list[Removal] | None:
         """Return the removals since *ticket* was taken, or None if that is not known."""

@@ -42,6 +42,8 @@ _GO_SPACE = (
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 )
 
+_blake2b: Any = None
+
 
 class Normalizer:
     """Decide which spellings of a question are one question.
@@ -183,8 +185,12 @@ def field_digests(context: dict[str, Any] | None) -> dict[str, str] | None:
 
 def digest(data: bytes, size: int = 20) -> str:
     """Return a digest of *data* of *size* bytes, in hex."""
-    try:
-        from _blake2 import blake2b  # hashlib would load OpenSSL
-    except ImportError:
-        from hashlib import blake2b
-    return blake2b(data, digest_size=size).hexdigest()
+    global _blake2b
+    if _blake2b is None:
+        try:
+            from _blake2 import blake2b  # hashlib would load OpenSSL
+        except ImportError:
+            from hashlib import blake2b
+        _blake2b = blake2b
+    found: str = _blake2b(data, digest_size=size).hexdigest()
+    return found

@@ -404,10 +404,14 @@ class RangeLock:
         answer = self._control("F_OFD_SETLK", "F_WRLCK", byte)
         return answer is not False
 
-    def is_taken(self, byte: int) -> bool:
-        """Tell whether another holds *byte*."""
+    def is_taken(self, byte: int) -> bool | None:
+        """Tell whether another holds *byte*; None: nobody can tell."""
         answer = self._control("F_OFD_GETLK", "F_WRLCK", byte)
-        return isinstance(answer, int) and answer != fcntl.F_UNLCK
+        return None if answer is None else answer != fcntl.F_UNLCK
+
+    def identity(self) -> str:
+        """Return what tells the file from another that was put in its place; "": there is none."""
+        return "" if self._file is None else "{}:{}".format(*self._file.identity)
 
     def free(self, byte: int) -> None:
         """Let *byte* go."""

@@ -119,11 +119,11 @@ def _sign(path: str, status: os.stat_result | None) -> Dependency:
     return list(signature(status))
 
 
-def absolute(paths: Any) -> Iterator[tuple[str, Any]]:
+def absolute(paths: Any, base: str | None = None) -> Iterator[tuple[str, Any]]:
     """Yield each of *paths* made absolute, beside what it was.
 
     One path alone stands for itself: as an iterable it would be its letters.
-    Links and ``..`` stay, since the path is what is looked at on each hit.
+    Relative ones start at *base*; None: the working folder. Links and ``..`` stay, since the path is what is looked at on each hit.
     """
     if isinstance(paths, (str, Tree)) or hasattr(paths, "__fspath__"):
         paths = [paths]
@@ -139,7 +139,9 @@ def absolute(paths: Any) -> Iterator[tuple[str, Any]]:
             ) from None
         path = os.path.expanduser(text)
         # The working folder may be gone, which matters to relative paths only.
-        yield path if os.path.isabs(path) else os.path.join(os.getcwd(), path), item
+        if not os.path.isabs(path):
+            path = os.path.join(os.getcwd() if base is None else base, path)
+        yield path, item
 
 
 def is_unchanged(paths: dict[str, Dependency]) -> bool:

@@ -80,11 +80,16 @@ class Plan:
         known = (*self._index.removals, *self.removals)
         if any(removal.id == each.id for each in known):
             return 0
-        gone = [key for key in self._index.touched_by(removal) if key not in self.drops]
-        self.drops.update(dict.fromkeys(gone))
-        fresh = [key for key, entry in self.adds.items() if removal.touches(key, entry.touched())]
-        for key in fresh:
-            self._take_back(key)
+        gone: list[str] = []
+        fresh: list[str] = []
+        if removal.kind == "removed":
+            gone = [key for key in self._index.touched_by(removal) if key not in self.drops]
+            self.drops.update(dict.fromkeys(gone))
+            fresh = [
+                key for key, entry in self.adds.items() if removal.touches(key, entry.touched())
+            ]
+            for key in fresh:
+                self._take_back(key)
         if self._index.memory:
             self._begin()
             self.removals.append(removal)
@@ -131,9 +136,15 @@ class Plan:
         if later is None:
             return False
         paths = entry.touched()
+        # What was hidden then was waiting to be told, and is told before the put.
+        # But a write that has begun goes on, whoever knew of it.
+        under_way = self._index.open_after(self.removals).values()
         if any(
-            removal.id not in ticket.hidden and removal.touches(entry.key, paths)
-            for removal in (*later, *self.removals)
+            removal.touches(entry.key, paths)
+            for removal in (
+                *under_way,
+                *(each for each in (*later, *self.removals) if each.id not in ticket.hidden),
+            )
         ):
             return False
         current = self.get(entry.key)

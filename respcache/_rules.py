@@ -50,27 +50,45 @@ def meets(kept: str, is_tree: bool, changed: str) -> bool:
     *kept* stands for everything below it, if *changed* lies below *kept*.
     Both are folded absolute paths with ``/``.
     """
+    kept, changed = kept.rstrip("/") or "/", changed.rstrip("/") or "/"
     return kept == changed or _below(kept, changed) or (is_tree and _below(changed, kept))
 
 
 def _below(path: str, folder: str) -> bool:
-    return path.startswith(folder if folder.endswith("/") else folder + "/")
+    # "/" stands for all that there is, on systems with drives too.
+    return folder == "/" or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
 class Removal:
-    """One commit that took entries away, and what it touches.
+    """One commit that takes entries away, or hides them while a write runs, and what it touches.
 
-    Exactly one of *keys*, *paths*, *scope* and *everything* is set.
+    A write is two of them: ``begun`` hides what it touches, and an end takes
+    that away, or lets it be seen again (``kept``).
 
     Args:
         id: The random name of this commit.
         keys: The keys of single entries.
-        paths: Folded paths: whatever was read there is gone.
-        scope: The prefix of keys that is gone.
-        everything: All entries are gone.
+        paths: Folded paths: whatever was read there.
+        scope: The prefix of the keys of more entries.
+        everything: All entries.
+        kind: ``"removed"``, ``"begun"`` or ``"kept"``.
+        ends: The id of the begun write that this ends.
+        at: When a write began, in seconds since the epoch.
+        mark: Names the file in which a begun write holds a byte.
     """
 
-    __slots__ = ("everything", "id", "keys", "paths", "scope", "taken")
+    __slots__ = (
+        "at",
+        "ends",
+        "everything",
+        "id",
+        "keys",
+        "kind",
+        "mark",
+        "paths",
+        "scope",
+        "taken",
+    )
 
     def __init__(
         self,
@@ -80,42 +98,92 @@ class Removal:
         paths: Iterable[str] = (),
         scope: str | None = None,
         everything: bool = False,
+        kind: str = "removed",
+        ends: str | None = None,
+        at: float = 0.0,
+        mark: str = "",
     ) -> None:
         self.id = id
         self.keys = frozenset(keys)
         self.paths = tuple(paths)
         self.scope = scope
         self.everything = everything
+        self.kind = kind
+        self.ends = ends
+        self.at = at
+        self.mark = mark
         self.taken = 0  # entries, as far as it was committed here
 
     def touches(self, key: str, paths: Iterable[tuple[str, bool]]) -> bool:
-        """Tell whether the entry of *key*, read from *paths* (path, is_tree), is gone."""
+        """Tell whether the entry of *key*, read from *paths* (path, is_tree), is meant."""
         if self.everything or key in self.keys:
             return True
-        if self.scope is not None:
-            return key.startswith(self.scope)
+        if self.scope is not None and key.startswith(self.scope):
+            return True
         return any(
             meets(kept, is_tree, changed) for changed in self.paths for kept, is_tree in paths
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the form that files keep."""
+        form: dict[str, Any] = {"id": self.id}
         if self.everything:
-            return {"id": self.id, "all": True}
+            form["all"] = True
         if self.scope is not None:
-            return {"id": self.id, "scope": self.scope}
+            form["scope"] = self.scope
         if self.paths:
-            return {"id": self.id, "paths": list(self.paths)}
-        return {"id": self.id, "keys": sorted(self.keys)}
+            form["paths"] = list(self.paths)
+        if self.keys or len(form) == 1:
+            form["keys"] = sorted(self.keys)
+        if self.kind != "removed":
+            form["kind"] = self.kind
+        if self.ends is not None:
+            form["ends"] = self.ends
+        if self.kind == "begun":
+            form["at"] = self.at
+            form["mark"] = self.mark
+        return form
 
     @classmethod
     def from_json(cls, form: dict[str, Any]) -> Removal:
-        """Return the removal of *form*; one that this version can't read touches everything."""
-        match form:
-            case {"id": str(id), "scope": str(scope)}:
-                return cls(id, scope=scope)
-            case {"id": str(id), "paths": [*paths]} if all(isinstance(p, str) for p in paths):
-                return cls(id, paths=paths)
-            case {"id": str(id), "keys": [*keys]} if all(isinstance(k, str) for k in keys):
-                return cls(id, keys=keys)
+        """Return the removal of *form*; one that this version can't read takes everything."""
+        match {**_DEFAULTS, **form}:
+            case {
+                "id": str(id),
+                "keys": [*keys],
+                "paths": [*paths],
+                "scope": str() | None as scope,
+                "all": False,
+                "kind": "removed" | "begun" | "kept" as kind,
+                "ends": str() | None as ends,
+                "at": int() | float() as at,
+                "mark": str(mark),
+            } if (
+                form.keys() <= _DEFAULTS.keys()
+                and form.keys() & {"keys", "paths", "scope"}
+                and all(isinstance(each, str) for each in (*keys, *paths))
+            ):
+                return cls(
+                    id,
+                    keys=keys,
+                    paths=paths,
+                    scope=scope,
+                    kind=kind,
+                    ends=ends,
+                    at=at,
+                    mark=mark,
+                )
         return cls(str(form.get("id")), everything=True)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "id": None,
+    "keys": [],
+    "paths": [],
+    "scope": None,
+    "all": False,
+    "kind": "removed",
+    "ends": None,
+    "at": 0.0,
+    "mark": "",
+}

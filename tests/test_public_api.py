@@ -307,7 +307,8 @@ class TestSource:
         layer = path.stem if path.parent == PACKAGE else "_stores"
         below = {
             "_rules": set(),
-            "_index": {"_rules", "_entry"},
+            "_index": {"_rules", "_entry", "_pathindex"},
+            "_pathindex": {"_rules"},
             "_entry": {"_rules", "_json", "errors"},
             "_keys": {"_json", "errors"},
             "_json": {"errors"},

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
         def get(self, key: str) -> Entry | None:
             """Return the entry of *key* as it is now, or None."""
 
+        def open_writes(self) -> list[Removal]:
+            """Return the writes that have begun and not ended, as far as they are known here."""
+
         def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
             """Commit *puts* at once, and return what became of each."""
 

@@ -192,6 +192,7 @@ class _FramedView(_View):
                 index, is_whole = _new_index(), False
             history.take_entries(index)
             history.limits, history.removals = index.limits, index.removals
+            history.open = index.open
             history.is_complete = index.is_complete
             self.is_corrupt = not is_whole
             decoded, gone = {}, []
@@ -252,13 +253,15 @@ class DocumentStore(FileStore):
 
     def _parts_of(self, index: Index, view: View, plan: Plan) -> tuple[list[bytes], int]:
         """Return the bytes of the file that holds *index*, in order, and the sum of its lines."""
-        head = b'%s"limits": %s, "complete": %s,\n"removals": %s,\n%s' % (
+        head = b'%s"limits": %s, "complete": %s,\n"removals": %s,\n' % (
             _HEAD,
             encode(index.limits),
             encode(index.is_complete),
             encode([removal.to_json() for removal in index.removals]),
-            _ENTRIES,
         )
+        if index.open:
+            head += b'"open": %s,\n' % encode([each.to_json() for each in index.open.values()])
+        head += _ENTRIES
         lines = list(index.items.values())
         if isinstance(view, _View) and not view.is_corrupt:
             old = view.history.items
@@ -420,6 +423,10 @@ def _take_header(index: Index, header: Any) -> bool:
             except UncacheableError:
                 removals = [None]
             index.removals = [Removal.from_json(each) for each in removals if type(each) is dict]
+            writes = header.get("open", [])
+            forms = [each for each in writes if type(each) is dict] if type(writes) is list else []
+            for begun in map(Removal.from_json, forms):
+                index.open[begun.id] = begun
             is_whole = len(index.removals) == len(removals) and len(index.limits) == len(limits)
             index.is_complete = is_complete and is_whole
             return is_whole

@@ -202,10 +202,12 @@ class FileStore(ABC):
         try:
             if self._has_pending:
                 return self._get_beside_pending(view, key)
-            return view.decoded.get(key) or view.get(key)
+            entry = view.decoded.get(key) or view.get(key)
         except OSError as error:
             self._unread(error)
             return None
+        index = view.history
+        return entry if not index.open or entry is None or not index.hides_entry(entry) else None
 
     def _unread(self, error: OSError) -> None:
         """Warn that what is in the file can't be read: for this once, it is a miss."""
@@ -254,10 +256,10 @@ class FileStore(ABC):
                 self._warn(view.trouble)
             return view
 
-    def _adopt(self, view: View) -> None:
+    def _adopt(self, view: View, *, is_ours: bool = False) -> None:
         if view is self._view:
             return
-        last = self._view.history.last_removal()
+        last = None if is_ours else self._view.history.last_removal()
         if last is not None and all(last != each.id for each in reversed(view.history.removals)):
             # Deleted, restored or cleared by an outsider: what was remembered
             # of the time before is gone.
@@ -276,7 +278,11 @@ class FileStore(ABC):
             entry = view.get(key)
             if entry is not None:
                 paths = entry.touched()
-                if any(removal.touches(key, paths) for removal in self._removals):
+                if view.history.hides(key, paths) or any(
+                    removal.touches(key, paths)
+                    for removal in self._removals
+                    if removal.kind != "kept"
+                ):
                     return None
             return entry
 
@@ -311,7 +317,9 @@ class FileStore(ABC):
 
     def _readable(self, found: Iterator[Entry]) -> Iterator[Entry]:
         try:
-            yield from found
+            for entry in found:
+                if not self._view.history.hides_entry(entry):
+                    yield entry
         except OSError as error:
             self._unread(error)
 
@@ -332,6 +340,11 @@ class FileStore(ABC):
         except OSError as error:
             self._unread(error)
             return 0, 0
+
+    def open_writes(self) -> list[Removal]:
+        # Those of which the end waits here to be told are over.
+        ended = {removal.ends for removal in self._removals}
+        return [each for each in self._view.history.open.values() if each.id not in ended]
 
     @property
     def pending(self) -> int:
@@ -373,18 +386,24 @@ class FileStore(ABC):
         with self._mutex:
             # From now on this instance serves nothing that it touches, whether or
             # not it can be committed.
+            # A beginning that could not be told need not be told any more.
+            self._removals = [each for each in self._removals if each.id != removal.ends]
             self._removals.append(removal)
-            self._puts = [
-                put for put in self._puts if not removal.touches(put.entry.key, put.entry.touched())
-            ]
+            if removal.kind == "removed":
+                self._puts = [
+                    put
+                    for put in self._puts
+                    if not removal.touches(put.entry.key, put.entry.touched())
+                ]
             self._has_pending = True
-        try:
-            view = self._fresh()
-            with view.mutex:
-                touched = len(view.index.touched_by(removal))
-        except OSError as error:
-            self._unread(error)
-            touched = 0
+        touched = 0
+        if removal.kind == "removed":
+            try:
+                view = self._fresh()
+                with view.mutex:
+                    touched = len(view.index.touched_by(removal))
+            except OSError as error:
+                self._unread(error)
         if not commit:
             return touched
         try:
@@ -534,14 +553,14 @@ class FileStore(ABC):
             try:
                 new = self._publish(view, plan, lambda: lock.is_held() and self._is_at(view, exact))
             except OSError as error:
-                if removals and error.errno in _FULL:
+                if error.errno in _FULL and any(each.kind != "kept" for each in removals):
                     # Entries can be had again, stale answers can't be taken back.
                     self._remove_file()
-                    self._settle(removals, ())
+                    self._settle([each for each in removals if each.kind == "removed"], ())
                 raise
             if new is None:
                 return None
-            self._adopt(new)
+            self._adopt(new, is_ours=True)
             for removal, count in zip(removals, counts, strict=True):
                 # Not before: a try that came to nothing took nothing. And a second
                 # one finds done what the first did, and must not count it as nothing.

@@ -35,6 +35,7 @@ from .log_lines import (
     TORN,
     TRAILER,
     body_of,
+    dropped,
     header_of,
     last_of,
     more_of,
@@ -119,8 +120,8 @@ class LogStore(FileStore):
                 pass  # it will be told
         return super()._reload()
 
-    def _adopt(self, view: View) -> None:
-        super()._adopt(view)
+    def _adopt(self, view: View, *, is_ours: bool = False) -> None:
+        super()._adopt(view, is_ours=is_ours)
         out = self._out
         if out is not None and (view.file is None or view.file.identity != out.identity):
             self._out = None  # else the disk would keep what was deleted
@@ -269,9 +270,10 @@ class LogStore(FileStore):
     def _append(self, view: LogView, plan: Plan) -> None:
         # Under the lock nobody is writing: what is not whole will never be.
         mark = TORN if view.is_filled and view.end != view.size else b""
-        bodies = [removed(removal) for removal in plan.removals]
+        open = len(view.history.open_after(plan.removals))
+        bodies = [removed(removal, open) for removal in plan.removals]
         if plan.evictions:
-            bodies.append(b'"dropped": ' + encode(list(plan.evictions)))
+            bodies.append(dropped(list(plan.evictions), open))
         first_add = len(bodies)
         bodies += [entry.line or b"" for entry in plan.adds.values()]
         offset = start = view.size + len(mark)
@@ -399,7 +401,7 @@ class LogStore(FileStore):
             new.last = places[last]
             new.seam = new.pread(SEAM, start - SEAM)
             new.catch_up(new.size)
-            self._adopt(new)
+            self._adopt(new, is_ours=True)
 
     def _forked(self) -> None:
         super()._forked()
@@ -442,12 +444,16 @@ class _Writer:
         self._waiting = 0
         kept = [*index.removals, *removals]
         is_complete = index.is_complete and len(kept) <= MEMORY
+        open = index.open_after(removals)
         facts = (LOG, encode(limits), encode(is_complete))
-        head = b'%s, "limits": %s, "complete": %s}\n' % facts
+        head = b'%s, "limits": %s, "complete": %s' % facts
+        if open:
+            head += b', "open": ' + encode([removal.to_json() for removal in open.values()])
+        head += b"}\n"
         self.offset = len(head)
         self._lines.append(head)
         for removal in kept[-MEMORY:]:
-            self.last = self.add_line(removed(removal), self.last, 0)
+            self.last = self.add_line(removed(removal, len(open)), self.last, 0)
 
     def add(self, body: bytes) -> int:
         """Add a line of its own, and return its reference."""

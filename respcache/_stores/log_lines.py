@@ -27,9 +27,10 @@ __all__ = [
     "TORN",
     "TRAILER",
     "body_of",
-    "deadline_of",
+    "dropped",
     "ends_commit",
     "entry_of",
+    "has_open",
     "header_of",
     "is_whole",
     "last_of",
@@ -42,7 +43,7 @@ __all__ = [
 
 TORN = b"#torn\n"
 TRAILER = len(b', "last": "000000000000", "more": "00000000", "sum": "00000000"}\n')
-_STORED_AT, _TTL = b', "stored_at": ', b', "ttl": '
+_OPEN = b', "open": '
 _SUM = len(b', "sum": "00000000"}\n')
 
 
@@ -87,20 +88,6 @@ def takes_away(line: bytes) -> bool:
     return line.startswith((b'{"removed": ', b'{"dropped": '))
 
 
-def deadline_of(data: bytes, after: int) -> float | None:
-    """Return when the entry expires whose line ends at *after* and has no paths; None: never.
-
-    Raises:
-        ValueError: The line is damaged.
-    """
-    facts = data[max(after - TRAILER - 80, 0) : after - TRAILER - 1]
-    start = facts.rfind(_TTL)
-    if start < 0:
-        return None
-    stored_at = facts.rfind(_STORED_AT) + len(_STORED_AT)
-    return float(facts[stored_at:start]) + float(facts[start + len(_TTL) :])
-
-
 def entry_of(key: str, line: bytes) -> Entry | None:
     try:
         return from_line(key, body_of(line))
@@ -126,19 +113,40 @@ def says(line: bytes) -> list[tuple[str, Any]]:
 
 def header_of(line: bytes) -> dict[str, Any] | None:
     try:
-        header, end = scan(line.decode())
+        text = line.decode()
+        header, end = scan(text)
     except ValueError:
         return None
-    if line[end:] != b"\n":  # a header is ASCII
+    if text[end:] != "\n":
         return None
     match header:
-        case {"respcache": 1, "log": True, "limits": dict(limits), "complete": bool()} if all(
-            type(limit) is int and limit > 0 for limit in limits.values()
-        ):
-            found: dict[str, Any] = header
-            return found
+        case {
+            "respcache": 1,
+            "log": True,
+            "limits": dict(limits),
+            "complete": bool(is_complete),
+        } if all(type(limit) is int and limit > 0 for limit in limits.values()):
+            writes = header.get("open", [])
+            if type(writes) is list and all(type(form) is dict for form in writes):
+                opened = [Removal.from_json(form) for form in writes]
+                return {"limits": limits, "complete": is_complete, "open": opened}
     return None
 
 
-def removed(removal: Removal) -> bytes:
-    return b'"removed": ' + encode(removal.to_json())
+def removed(removal: Removal, open: int) -> bytes:
+    """Return the body of a line that says *removal*, with *open* writes under way after it."""
+    return b'"removed": ' + encode(removal.to_json()) + _open(open)
+
+
+def dropped(keys: list[str], open: int) -> bytes:
+    """Return the body of a line that evicts *keys*, with *open* writes under way."""
+    return b'"dropped": ' + encode(keys) + _open(open)
+
+
+def _open(count: int) -> bytes:
+    return b', "open": %d' % count if count else b""
+
+
+def has_open(line: bytes) -> bool:
+    """Tell whether writes are under way after *line*, which takes something away."""
+    return _OPEN in line[-TRAILER - 20 : -TRAILER]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from _thread import RLock
 
-from .._entry import Entry, from_line, key_of, line_start
+from .._entry import Entry, facts_of, key_of, line_start
 from .._index import Index
 from .._lock import Descriptor
 from .._paths import signature
@@ -15,9 +15,9 @@ from .log_lines import (
     TORN,
     TRAILER,
     body_of,
-    deadline_of,
     ends_commit,
     entry_of,
+    has_open,
     is_whole,
     last_of,
     more_of,
@@ -222,7 +222,7 @@ class LogView(View):
             start += len(line)
 
     def ends_well(self) -> bool:
-        """Tell whether the last line is whole and ends its commit."""
+        """Tell whether the last line is whole, ends its commit, and no write is under way."""
         if self.pread(1, self.size - 1) != b"\n":
             return False
         newest = self._line_before(self.size)
@@ -233,7 +233,11 @@ class LogView(View):
         except _Unclear:
             return False
         self.last = newest if takes_away(line) else last_of(line)
-        return not more_of(line, len(line))
+        try:
+            is_open = self.last > 0 and has_open(self.line_at(self.last))
+        except _Unclear:
+            return False
+        return not is_open and not more_of(line, len(line))
 
     def is_wasteful(self) -> bool:
         """Tell whether more than half of the file is dead."""
@@ -296,6 +300,8 @@ class LogView(View):
         if more_of(line, len(line)):
             raise _Unclear
         below, at = newest, newest if takes_away(line) else last_of(line)
+        if self.history.open or (at and has_open(self.line_at(at))):
+            raise _Unclear  # a write is under way: only who has read all knows which
         paths = entry.touched()
         # The place that is pointed to before the entry must be one, too: else bytes
         # have come or gone above, and no place is what it was.
@@ -306,7 +312,8 @@ class LogView(View):
             if at <= offset:
                 break
             for kind, what in says(line):
-                if kind == "removed" and Removal.from_json(what).touches(entry.key, paths):
+                removal = Removal.from_json(what) if kind == "removed" else None
+                if removal and removal.kind == "removed" and removal.touches(entry.key, paths):
                     return False
                 if kind == "dropped" and entry.key in what:
                     return False
@@ -483,11 +490,7 @@ class LogView(View):
             length = after - at
             reference = self.end + at << _SHIFT | length
             size = length - TRAILER - 1
-            if data[after - TRAILER - 2] == 125:  # ends with the paths
-                entry = from_line(key, body_of(data[at:after]))
-                self.history.add_entry(entry, reference, size)
-            else:
-                self.history.add(key, reference, size, deadline_of(data, after))
+            self.history.add(key, reference, size, *facts_of(data, at, after - TRAILER))
         except ValueError:
             self._take_unknown()
             return
@@ -506,7 +509,7 @@ class LogView(View):
             gone = what
             if kind == "removed":
                 removal = Removal.from_json(what)
-                gone = index.touched_by(removal)
+                gone = index.touched_by(removal) if removal.kind == "removed" else ()
                 index.remember(removal)
                 self.carry(len(line))
             for key in gone:
@@ -566,4 +569,5 @@ def new_index(header: dict[str, Any] | None) -> Index:
     if header is not None:
         index.limits = header["limits"]
         index.is_complete = header["complete"]
+        index.open = {removal.id: removal for removal in header["open"]}
     return index

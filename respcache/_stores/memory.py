@@ -54,11 +54,24 @@ class MemoryStore:
         self._now = now
         self._mutex = RLock()
         self._index = Index(lambda _, reference: reference[0], _size, _MEMORY)
+        self._coming: dict[str, Entry | None] = {}  # what a change under way makes of keys
         on_fork(self)
 
     def get(self, key: str) -> Entry | None:
-        reference: Any = self._index.items.get(key)
-        return None if reference is None else reference[0]
+        entry = self._find(key)
+        index = self._index
+        return entry if not index.open or entry is None or not index.hides_entry(entry) else None
+
+    def _find(self, key: str) -> Entry | None:
+        # A change is told whole before it is made bit by bit; who began to look
+        # before it was told, and finds that it was, looks again.
+        while True:
+            coming = self._coming
+            if key in coming:
+                return coming[key]
+            reference: Any = self._index.items.get(key)
+            if self._coming is coming:
+                return None if reference is None else reference[0]
 
     def put(self, puts: Sequence[Put], *, renew: bool = False) -> list[str]:
         return self._change(lambda plan: [plan.put(put, renew=renew) for put in puts])
@@ -75,21 +88,28 @@ class MemoryStore:
             plan = Plan(index, size=_entry_size, now=self._now(), limits=self._limits, birth=new_id)
             result = work(plan)
             plan.enforce()
-            if len(plan.adds) + len(plan.drops) > 1:
-                # A lookup in another thread must see a batch whole or not at all.
-                index = index.copy()
+            self._coming = {**dict.fromkeys(plan.drops), **plan.adds}
             plan.carry_out(index, _refer)
-            self._index = index
+            self._coming = {}
             return result
 
     def ticket(self, key: str) -> Ticket:
         index = self._index
         removal = index.last_removal()
-        entry = self.get(key)
+        entry = self._find(key)
         return Ticket(removal, None if entry is None else entry.id)
 
     def entries(self) -> Iterator[Entry]:
-        return iter([entry for entry, _ in list(self._index.items.values())])
+        with self._mutex:  # such that a change is in there whole or not at all
+            coming = self._coming  # not empty if a signal handler came in between
+            items = self._index.items.items()
+            kept = [entry for key, (entry, _) in items if key not in coming]
+            found = kept + [entry for entry in coming.values() if entry is not None]
+            hides = self._index.hides_entry
+            return iter([entry for entry in found if not hides(entry)])
+
+    def open_writes(self) -> list[Removal]:
+        return list(self._index.open.values())
 
     def measure(self, scope: str) -> tuple[int, int]:
         with self._mutex:
@@ -103,3 +123,4 @@ class MemoryStore:
 
     def _forked(self) -> None:
         self._mutex = RLock()
+        self._coming = {}
