@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ._front import Event, Hit
     from ._keys import Normalizer
     from ._paths import Tree
+    from ._toolcall import ReadTool, Scope, ToolCall, ToolResult
+    from ._tools import ToolCache
     from .errors import (
         ConfigError,
         LockTimeoutError,
@@ -39,8 +41,13 @@ __all__ = [
     "Hit",
     "LockTimeoutError",
     "Normalizer",
+    "ReadTool",
     "RespcacheError",
+    "Scope",
     "StoreError",
+    "ToolCache",
+    "ToolCall",
+    "ToolResult",
     "Tree",
     "UncacheableError",
 ]
@@ -53,6 +60,11 @@ _HOMES = {
     "Event": "_front",
     "Hit": "_front",
     "Normalizer": "_keys",
+    "ReadTool": "_toolcall",
+    "Scope": "_toolcall",
+    "ToolCache": "_tools",
+    "ToolCall": "_toolcall",
+    "ToolResult": "_toolcall",
     "Tree": "_paths",
 }
 

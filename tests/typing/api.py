@@ -22,8 +22,13 @@ from respcache import (
     Hit,
     LockTimeoutError,
     Normalizer,
+    ReadTool,
     RespcacheError,
+    Scope,
     StoreError,
+    ToolCache,
+    ToolCall,
+    ToolResult,
     Tree,
     UncacheableError,
 )
@@ -277,3 +282,36 @@ clock.set_wall(1.5)
 assert_type(Tree("folder").path, str)
 assert_type(Normalizer()("Question"), str)
 assert_type(respcache.__version__, str)
+
+
+def tool_caches() -> None:
+    tools = ToolCache(
+        "tools.jsonl",
+        reads={"Read": lambda arguments, cwd: [arguments["path"]], "Now": ReadTool((), ttl=5)},
+        writes={"Edit": lambda arguments, cwd: Tree(cwd), "Bash": None},
+        neutral={"TodoWrite"},
+    )
+    call = ToolCall("Read", {"path": "a"}, turn=1, scope=Scope(session="s"))
+    assert_type(tools.call(call, lambda call: call.name), ToolResult)
+
+    @tools.read(paths=["a"])
+    def load(path: str, limit: int = 10) -> str:
+        return path * limit
+
+    @tools.write()
+    async def save(path: str) -> int:
+        return len(path)
+
+    assert_type(load("a"), str)
+    load(5)  # type: ignore[arg-type]
+    assert_type(tools.invalidate(), int)
+    assert_type(ToolCache.from_config({"enabled": True}), ToolCache | None)
+
+
+async def tool_caches_in_a_loop(tools: ToolCache, call: ToolCall) -> None:
+    async def compute(call: ToolCall) -> ToolResult:
+        return ToolResult(call.name)
+
+    assert_type(await tools.acall(call, compute), ToolResult)
+    for part in tools.stream(call, lambda call: [call.name]):
+        print(part)
