@@ -324,7 +324,8 @@ def test_write_that_has_begun_is_seen_in_a_compacted_file_that_forgot_its_begin(
     assert writer.call("Edit", repo / "a.py") == "runs"
     before = path.stat().st_ino
     with ToolCache(path, fsync=False) as tools:
-        for number in range(1030 if path.suffix == ".jsonl" else 130):  # more than it remembers
+        # More than it remembers; of a log so many more that it is worth a compaction.
+        for number in range(2300 if path.suffix == ".jsonl" else 130):
             tools.invalidate([repo.with_name(f"elsewhere-{number}")])
         monkeypatch.setattr("respcache._stores.log._FLOOR", 1)
         tools.invalidate([repo.with_name("elsewhere")])
@@ -460,7 +461,13 @@ def test_child_forked_in_a_write_does_not_keep_it_alive(caller, repo):
     writer.kill()
 
     assert reader.read(repo, "List") == ["ran", ["a.py", "b.py", "c.py"]]
-    assert reader.read(repo, "List") == ["hit", ["a.py", "b.py", "c.py"]]
+
+    for _ in range(200):  # the child may just be closing what it has inherited
+        how, found = reader.read(repo, "List")
+        if how == "hit":
+            break
+
+    assert (how, found) == ("hit", ["a.py", "b.py", "c.py"])
 
 
 def test_child_forked_in_a_write_does_not_end_it(caller, repo):
