@@ -27,7 +27,9 @@ from respcache import Cache
 from respcache.testing import FakeClock
 
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]  # what explains is slow
-EXAMPLES = 100 * int(os.environ.get("RESPCACHE_STRESS", "1"))
+STRESS = int(os.environ.get("RESPCACHE_STRESS", "1"))
+EXAMPLES = 100 * STRESS
+pytestmark = pytest.mark.timeout(120 * STRESS)
 QUESTIONS = "abcd"
 KEPT = 3  # entries at most, so that some are evicted
 
