@@ -64,7 +64,7 @@ def result_of(child):
 @pytest.mark.timeout(120 * STRESS)
 def test_eight_writers_lose_nothing_while_the_log_is_compacted_under_them(start, together, path):
     """R19, E26: each of the instances sees all that all have stored, and the same of the rest."""
-    writers, count = 8, 5_000 * STRESS
+    writers, count = 8, min(1_500 * STRESS, 5_000)
     children = [
         start(WRITE, path=path, me=me, count=count, writers=writers) for me in range(writers)
     ]
