@@ -364,7 +364,7 @@ def is_log(data: bytes) -> bool:
         return True
     at = data.find(_LOG_SUM)
     while at >= 0:
-        more, end = at - 8 - len(_LOG_MORE), at + len(_LOG_SUM) + 8
+        more, end = at - 12 - len(_LOG_MORE), at + len(_LOG_SUM) + 8
         if more >= 0 and data.startswith(_LOG_MORE, more) and data.startswith(b'"}\n', end):
             return True
         at = data.find(_LOG_SUM, at + 1)

@@ -3,12 +3,12 @@
 ::
 
     {"respcache": 1, "log": true}
-    {"removed": {"id": "41c0...", "keys": []}, "last": "000000000000", "sum": "5e1f20aa"}
-    {"q//1f//hello": {"response": "Hi", ...}, "last": "00000000001e", "sum": "0f3c7d42"}
+    {"removed": {"id": "41c0...", "keys": []}, "last": "000000000000", "more": "000000000000", "sum": "5e1f20aa"}
+    {"q//1f//hello": {"response": "Hi", ...}, "last": "00000000001e", "more": "000000000000", "sum": "0f3c7d42"}
 
 Bytes once written never change. Each line has a checksum and points back at the
-last line before it that took something away; ``more`` instead of ``last`` says that
-the commit goes on in the next line, and counts only once its last line is there.
+last line before it that took something away. A commit of several lines counts only
+once its last line is there, to which ``more`` points.
 
 A reader takes whole lines only. A writer ends a torn tail with a mark, by which
 all pass it. Any other bad line stops readers: what it replaced or took away is
@@ -282,7 +282,7 @@ class LogStore(FileStore):
         lines = [mark]
         places = []
         for number, body in enumerate(bodies):
-            line = seal(body, last, final - offset)
+            line = seal(body, last, final - offset or start - final)
             lines.append(line)
             places.append(reference_to(offset, len(line)))
             if number < first_add:

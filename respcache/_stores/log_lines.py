@@ -3,12 +3,14 @@
 ::
 
     {"respcache": 1, "log": true}
-    {"removed": {"id": "41c0...", "keys": []}, "last": "000000000000", "more": "00000000", "sum": "5e1f20aa"}
-    {"q//1f//hello": {"response": "Hi", ...}, "last": "00000000001e", "more": "00000000", "sum": "0f3c7d42"}
+    {"removed": {"id": "41c0...", "keys": []}, "last": "000000000000", "more": "000000000000", "sum": "5e1f20aa"}
+    {"q//1f//hello": {"response": "Hi", ...}, "last": "00000000001e", "more": "000000000000", "sum": "0f3c7d42"}
 
 ``last`` is where the last line before it begins that took something away; ``more``
 how many bytes further the last line of its commit begins: until that is there, the
-commit does not count.
+commit does not count. In that one it is how far back the first one begins, as a
+negative number, so that no line of another commit is taken for it that came to
+stand where a killed writer's would have; 0 in a commit of one line.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ __all__ = [
 ]
 
 TORN = b"#torn\n"
-TRAILER = len(b', "last": "000000000000", "more": "00000000", "sum": "00000000"}\n')
+TRAILER = len(b', "last": "000000000000", "more": "000000000000", "sum": "00000000"}\n')
 _OPEN = b', "open": '
 _SUM = len(b', "sum": "00000000"}\n')
 
@@ -53,9 +55,10 @@ def seal(body: bytes, last: int, more: int) -> bytes:
     Args:
         body: What it says.
         last: Where the last line before it is that took something away; 0: none is.
-        more: How many bytes further the last line of its commit begins.
+        more: How many bytes further the last line of its commit begins, or how far
+            back, as a negative number, the first one of which this is the last.
     """
-    line = b'{%s, "last": "%012x", "more": "%08x"' % (body, last, more)
+    line = b'{%s, "last": "%012x", "more": "%012x"' % (body, last, more)
     return b'%s, "sum": "%08x"}\n' % (line, crc32(line))
 
 
@@ -68,12 +71,13 @@ def is_whole(data: bytes, at: int = 0, after: int | None = None) -> bool:
 
 def ends_commit(data: bytes, after: int) -> bool:
     """Tell whether the line that ends at *after* is the last of its commit."""
-    return data.startswith(b"00000000", after - _SUM - 9)
+    at = after - _SUM - 13
+    return data.startswith(b"000000000000", at) or data.startswith(b"-", at)
 
 
 def more_of(data: bytes, after: int) -> int:
-    """Return how far the last line of the commit begins after the line that ends at *after*."""
-    return int(data[after - _SUM - 9 : after - _SUM - 1], 16)
+    """Return what the line that ends at *after* says of its commit; see ``seal``."""
+    return int(data[after - _SUM - 13 : after - _SUM - 1], 16)
 
 
 def last_of(line: bytes) -> int:

@@ -216,7 +216,7 @@ class LogView(View):
                 group = []
             else:
                 group.append((start, line))
-                if not more_of(line, len(line)):
+                if ends_commit(line, len(line)):
                     yield from group
                     group = []
             start += len(line)
@@ -237,7 +237,7 @@ class LogView(View):
             is_open = self.last > 0 and has_open(self.line_at(self.last))
         except _Unclear:
             return False
-        return not is_open and not more_of(line, len(line))
+        return not is_open and ends_commit(line, len(line))
 
     def is_wasteful(self) -> bool:
         """Tell whether more than half of the file is dead."""
@@ -279,16 +279,19 @@ class LogView(View):
             line = self.line_at(offset)
             more = more_of(line, len(line))
             if offset + more < whole:
-                if more and self._goes_on(offset + more):
+                if more > 0 and not self._ends(offset, offset + more):
                     raise _Unclear
                 entry = entry_of(key, line)
                 return entry if entry and self._outlives(entry, offset, newest, whole) else None
             at = self._backwards(needle, offset)
         return None
 
-    def _goes_on(self, offset: int) -> bool:
-        line = self.line_at(offset)
-        return not ends_commit(line, len(line))
+    def _ends(self, offset: int, final: int, within: int | None = None) -> bool:
+        """Tell whether the line at *final* is the last of the commit of the one at *offset*."""
+        line = self.line_at(final)
+        more = more_of(line, len(line))
+        is_within = within is None or final + len(line) <= within
+        return more < 0 and final + more <= offset and is_within
 
     def _line_before(self, whole: int) -> int:
         """Return where the line begins that ends at *whole*."""
@@ -297,7 +300,7 @@ class LogView(View):
     def _outlives(self, entry: Entry, offset: int, newest: int, whole: int) -> bool:
         """Tell whether no line after *offset* takes *entry* away."""
         line = self.line_at(newest)
-        if more_of(line, len(line)):
+        if not ends_commit(line, len(line)):
             raise _Unclear
         below, at = newest, newest if takes_away(line) else last_of(line)
         if self.history.open or (at and has_open(self.line_at(at))):
@@ -470,12 +473,12 @@ class LogView(View):
 
         Then its lines need not be held until its last: a batch may be large.
         """
-        end = self.end + at + more_of(data, after)
-        if end != self._commit_end:
-            self._commit_end = end
+        offset = self.end + at
+        final = offset + more_of(data, after)
+        if final != self._commit_end:
+            self._commit_end = final
             try:
-                line = self.line_at(end)
-                self._is_sure = end + len(line) <= self._limit and ends_commit(line, len(line))
+                self._is_sure = self._ends(offset, final, within=self._limit)
             except _Unclear:
                 self._is_sure = False
         return self._is_sure

@@ -186,7 +186,11 @@ def test_killed_writers_lose_nothing_that_was_acknowledged(
         before, kept[slot] = kept[slot], breeder.found(watcher, slot)
         name = random.choice("abcdef")
 
-        assert kept[slot] in [kept_after(life, each, before) for each in (count, count + 1)]
+        assert kept[slot] in [kept_after(life, each, before) for each in (count, count + 1)], (
+            life,
+            count,
+            breeder.found(Cache(path), slot),
+        )
         assert breeder.found(successor, slot) == kept[slot]
         assert breeder.found(Cache(path), slot, name) == {name: kept[slot][name]}
         assert Cache(path).get("next") == number
