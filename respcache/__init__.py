@@ -18,11 +18,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._admission import Leaf, Staleness, Step, admit
     from ._cache import Cache
     from ._config import Config
     from ._front import Event, Hit
     from ._keys import Normalizer
     from ._paths import Tree
+    from ._steps import Done, StepCache
     from ._toolcall import ReadTool, Scope, ToolCall, ToolResult
     from ._tools import ToolCache
     from .errors import (
@@ -37,19 +39,25 @@ __all__ = [
     "Cache",
     "Config",
     "ConfigError",
+    "Done",
     "Event",
     "Hit",
+    "Leaf",
     "LockTimeoutError",
     "Normalizer",
     "ReadTool",
     "RespcacheError",
     "Scope",
+    "Staleness",
+    "Step",
+    "StepCache",
     "StoreError",
     "ToolCache",
     "ToolCall",
     "ToolResult",
     "Tree",
     "UncacheableError",
+    "admit",
 ]
 
 __version__ = "0.1.0"
@@ -57,15 +65,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "Cache": "_cache",
     "Config": "_config",
+    "Done": "_steps",
     "Event": "_front",
     "Hit": "_front",
+    "Leaf": "_admission",
     "Normalizer": "_keys",
     "ReadTool": "_toolcall",
     "Scope": "_toolcall",
+    "Staleness": "_admission",
+    "Step": "_admission",
+    "StepCache": "_steps",
     "ToolCache": "_tools",
     "ToolCall": "_toolcall",
     "ToolResult": "_toolcall",
     "Tree": "_paths",
+    "admit": "_admission",
 }
 
 

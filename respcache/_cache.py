@@ -485,8 +485,6 @@ class Cache(Front):
     def _call(self, question: str, context: Any, paths: Any, ttl: Any, wait: Any) -> Call:
         if ttl is not UNSET:
             check_ttl(ttl)
-        if type(wait) not in (int, float) or not 0 <= wait < float("inf"):
-            raise ConfigError(f"wait={wait!r}: choose a number of seconds, 0 or more")
         if paths != ():
             from ._paths import repeatable
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on
-from .errors import UncacheableError
+from .errors import ConfigError, UncacheableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,12 +57,17 @@ class Call:
         sign: Gives the signatures of the files to be read, as they are now.
         entry: Makes an entry of a response and signatures, or None.
         wait: Seconds after which another's flight is not waited for.
+        is_slow: Whether to name and to look may take long, as reading files does.
+
+    Raises:
+        ConfigError: *wait* is below zero or no number.
     """
 
     __slots__ = (
         "_began",
         "_entry",
         "_front",
+        "_is_slow",
         "_is_told",
         "_key",
         "_look",
@@ -87,7 +92,10 @@ class Call:
         sign: Callable[[], dict[str, Any]],
         entry: Callable[[Any, dict[str, Any]], Entry | None],
         wait: float,
+        is_slow: bool = False,
     ) -> None:
+        if type(wait) not in (int, float) or not 0 <= wait < float("inf"):
+            raise ConfigError(f"wait={wait!r}: choose a number of seconds, 0 or more")
         self._began = time.perf_counter()
         self._front = front
         self._subject = subject
@@ -96,6 +104,7 @@ class Call:
         self._sign = sign
         self._entry = entry
         self._wait = wait
+        self._is_slow = is_slow
         self._name = ""
         self._signed: dict[str, Any] = {}
         self._ticket: Ticket | None = None
@@ -131,7 +140,7 @@ class Call:
             self._response = await compute()
             await to_thread(self._keep)  # it may wait for the lock and for the disk
 
-        hit = self._quick_look()
+        hit = await to_thread(self._quick_look) if self._is_slow else self._quick_look()
         if hit is None:
             if self._may_look and self._may_keep:
                 flights = self._front._flights()

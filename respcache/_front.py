@@ -75,9 +75,9 @@ class Event:
         kind: ``"hit"``, ``"miss"`` or ``"bypass"`` for a lookup (one each, however
             often a call looks again); ``"store"``, ``"refuse"`` or ``"pending"``;
             ``"forget"``, ``"invalidate"``, ``"clear"`` or ``"prune"``.
-        front: Whose it was: ``"cache"`` or ``"tools"``.
-        subject: The question or the :class:`ToolCall`, or a list of paths. None
-            where it was everything.
+        front: Whose it was: ``"cache"``, ``"tools"`` or ``"steps"``.
+        subject: The question, the :class:`ToolCall`, the step and its prompt as one
+            text, or a list of paths. None where it was everything.
         age: Seconds since a hit was stored, else None.
         duration: Seconds that it took, without what was computed.
     """
@@ -124,8 +124,15 @@ class Front:
         options: As :class:`~respcache.Cache` documents them.
     """
 
+    _keeps: str | None = None  # what a flat file has no place for; None: it has
+
     def __init__(self, name: str, letter: str, **options: Any) -> None:
         check(**options)
+        if self._keeps is not None and options["format"] == "flat":
+            raise ConfigError(
+                "format='flat': choose 'document' or 'log'; "
+                f"a flat file has no place for {self._keeps}"
+            )
         path, clock = options["path"], options["clock"]
         self.path: str | None = None if path is None else os.path.abspath(path)
         self.namespace: str | None = options["namespace"]
@@ -159,6 +166,15 @@ class Front:
 
     def _open(self, format: str | None, *, is_asked_for: bool = False) -> None:
         """Take the store of *format*; no file is touched."""
+        if format == "flat" and self._keeps is not None:
+            from logging import getLogger
+
+            getLogger("respcache").warning(
+                "%s: holds plain questions and answers; %s stay in memory until another file is named",
+                self.path,
+                self._keeps,
+            )
+            format = self.path = None
         before: Store | None = getattr(self, "_store", None)
         self._store: Store = open_store(
             self.path, format, is_asked_for=is_asked_for, **self._options
@@ -398,6 +414,14 @@ class Front:
         if not names:
             return 0
         return self._remove("invalidate", named, lambda: Removal(new_id(), paths=names))
+
+    def _invalidate_all(self) -> int:
+        """Forget all that this front has kept, and whatever else was read from files."""
+        return self._remove(
+            "invalidate",
+            None,
+            lambda: Removal(new_id(), paths=("/",), scope=f"{self._letter}/"),
+        )
 
     def clear(self) -> int:
         """Forget all entries of this namespace, and results under way; return how many.

@@ -119,11 +119,14 @@ def _sign(path: str, status: os.stat_result | None) -> Dependency:
     return list(signature(status))
 
 
-def absolute(paths: Any, base: str | None = None) -> Iterator[tuple[str, Any]]:
+def absolute(
+    paths: Any, base: str | None = None, place: str = "paths"
+) -> Iterator[tuple[str, Any]]:
     """Yield each of *paths* made absolute, beside what it was.
 
     One path alone stands for itself: as an iterable it would be its letters.
-    Relative ones start at *base*; None: the working folder. Links and ``..`` stay, since the path is what is looked at on each hit.
+    Relative ones start at *base*; None: the working folder. Links and ``..`` stay,
+    since the path is what is looked at on each hit. *place* names *paths* in errors.
     """
     if isinstance(paths, (str, Tree)) or hasattr(paths, "__fspath__"):
         paths = [paths]
@@ -135,7 +138,7 @@ def absolute(paths: Any, base: str | None = None) -> Iterator[tuple[str, Any]]:
             text.encode()
         except (TypeError, UnicodeEncodeError):
             raise UncacheableError(
-                f"paths[{number}]", f"{item!r} is no path; pass a str, a pathlib path or a Tree"
+                f"{place}[{number}]", f"{item!r} is no path; pass a str, a pathlib path or a Tree"
             ) from None
         path = os.path.expanduser(text)
         # The working folder may be gone, which matters to relative paths only.

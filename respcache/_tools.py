@@ -96,6 +96,8 @@ class ToolCache(Front):
         ConfigError: An option is not what it may be; the message names it.
     """
 
+    _keeps = "tool results"
+
     def __init__(
         self,
         path: PathLike | None = None,
@@ -128,10 +130,6 @@ class ToolCache(Front):
             report_duration=report_duration,
             text_only=text_only,
         )
-        if format not in (None, "document", "log"):
-            raise ConfigError(
-                f"format={format!r}: choose 'document' or 'log'; no other has place for tool results"
-            )
         self._reads: dict[str, ReadTool] = {}
         self._writes: dict[str, Any] = {}
         self._neutral: set[str] = set()
@@ -406,8 +404,6 @@ class ToolCache(Front):
         return _WRITE
 
     def _read(self, call: ToolCall, policy: ReadTool, wait: float, form: str = "") -> Call:
-        if type(wait) not in (int, float) or not 0 <= wait < float("inf"):
-            raise ConfigError(f"wait={wait!r}: choose a number of seconds, 0 or more")
         named: list[str] = []
 
         def key() -> str:
@@ -618,19 +614,6 @@ class ToolCache(Front):
             return None
         return entry
 
-    def _open(self, format: str | None, **facts: Any) -> None:
-        if format == "flat":
-            # It has no place for what a result depends on.
-            from logging import getLogger
-
-            getLogger("respcache").warning(
-                "%s: holds plain questions and answers; "
-                "tool results stay in memory until another file is named",
-                self.path,
-            )
-            format = self.path = None
-        super()._open(format, **facts)
-
     # Forgetting.
 
     def invalidate(self, paths: Any = None) -> int:
@@ -649,13 +632,7 @@ class ToolCache(Front):
             UncacheableError: Something in *paths* is not a path.
             StoreError, LockTimeoutError: With ``on_error="raise"`` only.
         """
-        if paths is not None:
-            return super().invalidate(paths)
-        return self._remove(
-            "invalidate",
-            None,
-            lambda: Removal(new_id(), paths=("/",), scope=f"{self._letter}/"),
-        )
+        return self._invalidate_all() if paths is None else super().invalidate(paths)
 
     @classmethod
     def from_config(

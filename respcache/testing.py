@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["FakeClock"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._paths import PathLike
+    from ._recording import Item
+    from ._steps import StepCache
+    from .replay import Report
+
+__all__ = ["FakeClock", "assert_replay"]
 
 
 class FakeClock:
@@ -37,3 +47,26 @@ class FakeClock:
     def set_wall(self, now: float) -> None:
         """Set the wall clock to *now*, forward or back, while no time passes."""
         self._wall = float(now)
+
+
+def assert_replay(
+    recording: PathLike, run: Callable[[Item, StepCache], Any], **options: Any
+) -> Report:
+    """Fail, with the whole report, unless a replay of *recording* passes; return the report.
+
+    Args:
+        recording: As in :func:`respcache.replay.replay`.
+        run: As there.
+        options: As there: ``hit_budget=``, and the others.
+
+    Raises:
+        AssertionError: A check did not pass.
+        ConfigError: As there.
+    """
+    __tracebackhide__ = True
+    from .replay import replay
+
+    report = replay(recording, run, **options)
+    if not report.passed:
+        raise AssertionError(f"the replay of {recording} did not pass\n\n{report}")
+    return report
