@@ -139,7 +139,7 @@ class Step:
     def __setattr__(self, name: str, value: object = None) -> None:
         raise AttributeError(f"a step does not change; make another one with another {name}")
 
-    __delattr__ = __setattr__  # type: ignore[assignment]
+    __delattr__ = __setattr__
 
     def __repr__(self) -> str:
         rest = ", ".join(

@@ -65,7 +65,7 @@ class _Ran:
         self.output: Any = None
         self.key: str | None = None
         self.read: dict[str, None] = {}
-        self.written: set[str] = set()
+        self.made: list[str] = []
 
     @property
     def is_kept(self) -> bool:
@@ -247,7 +247,7 @@ class Rehearsal:
     # What was read.
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
-        """Note which file was opened, or which folder listed."""
+        """Note which file was opened, or which folder listed; what a step made is its own."""
         try:
             path = os.path.abspath(os.fsdecode(args[0]))
         except (TypeError, ValueError):
@@ -258,9 +258,11 @@ class Rehearsal:
         ran = self._within.get() or (self._under_way[-1] if self._under_way else None)
         if ran is None:
             return
-        if event == "open" and type(args[2]) is int and args[2] & (os.O_WRONLY | os.O_RDWR):
-            ran.written.add(path)
-        elif path not in ran.written and not _is_own(path) and not _is_machinery():
+        if event == "os.mkdir" or (
+            event == "open" and type(args[2]) is int and args[2] & (os.O_WRONLY | os.O_RDWR)
+        ):
+            ran.made.append(path)
+        elif not (_is_own(path) or any(_below(path, each) for each in ran.made) or _is_machinery()):
             ran.read[path] = None
 
     def _undeclared(self, ran: _Ran) -> Iterator[str]:
@@ -541,7 +543,7 @@ def _is_own(path: str) -> bool:
 
 def _is_machinery() -> bool:
     """Tell whether Python reads for itself: an import, a traceback, a table of time zones."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)  # past the hook
     for _ in range(_DEEPEST):
         module: str = frame.f_globals.get("__name__") or ""
         if module == __name__ or module.partition(".")[0] in _MACHINERY:
@@ -566,5 +568,5 @@ def _add_hook() -> None:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if _watch is not None and event in ("open", "os.listdir", "os.scandir"):
+    if _watch is not None and event in ("open", "os.listdir", "os.scandir", "os.mkdir"):
         _watch(event, args)

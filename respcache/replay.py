@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ._json import encode
@@ -291,7 +292,10 @@ def _apart(work: Callable[[Tell], dict[str, Any]], tell: Tell) -> dict[str, Any]
     taken, given = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Of threads of ours, none of which holds what a step would wait for.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
     if child == 0:
         os.close(taken)
         _work_and_exit(work, given)
@@ -319,6 +323,7 @@ def _work_and_exit(work: Callable[[Tell], dict[str, Any]], given: int) -> None:
     status = 1
     try:
         os.dup2(2, 1)  # what steps print is talk
+        sys.stdout = sys.stderr
         with open(given, "w", encoding="utf-8", buffering=1) as lines:
 
             def say(*said: Any) -> None:
