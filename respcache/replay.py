@@ -246,7 +246,7 @@ def _report(seen: dict[str, Any], budgets: dict[str, float], tolerance: float) -
         ),
         Check(
             "invalidation",
-            f"{report.sources} sources were changed"
+            f"sources that were changed: {report.sources}"
             if report.sources
             else "no kept step reads a source that could be changed",
             problems["invalidation"],

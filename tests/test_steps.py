@@ -249,8 +249,20 @@ class TestServing:
 
 # What makes two runs one.
 
+GOLDEN = json.loads((Path(__file__).parent / "data" / "golden_keys.json").read_text("utf-8"))
+
 
 class TestKeys:
+    @pytest.mark.parametrize(
+        "golden", [pytest.param(each, id=each["id"]) for each in GOLDEN["steps"]]
+    )
+    def test_key_is_as_pinned(self, golden):
+        steps = StepCache(model=golden["model"], **golden["options"])
+        step = Step("s", reads_mutable_state=True, stale_is_unsafe=False)
+        facts = [golden[name] for name in ("prompt", "inputs", "digest", "context")]
+
+        assert steps._key(step, Leaf(golden["leaf"]), *facts) == golden["key"]
+
     @pytest.mark.parametrize("step", KEPT, ids=named)
     @pytest.mark.parametrize(
         ("one", "other"),
