@@ -100,6 +100,14 @@ class Event:
         )
 
 
+def _is_unchanged(paths: dict[str, Any]) -> bool:
+    """Ask ``_paths``, which is loaded for those who name files only."""
+    global _is_unchanged
+    from ._paths import is_unchanged as _is_unchanged
+
+    return _is_unchanged(paths)
+
+
 def _byte_of(name: str) -> int:
     """Return the byte that stands for *name*, a key in flight or a write under way.
 
@@ -218,11 +226,8 @@ class Front:
             stored_at, stricter(entry.ttl, ttl), now
         ):
             return None
-        if entry.paths:
-            from ._paths import is_unchanged
-
-            if not is_unchanged(entry.paths):
-                return None
+        if entry.paths and not _is_unchanged(entry.paths):
+            return None
         raw = entry.raw
         hit = Hit(
             entry.value if raw is None else decode(raw),

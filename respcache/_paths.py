@@ -158,7 +158,13 @@ def is_unchanged(paths: dict[str, Dependency]) -> bool:
             if kept is not None:
                 return False
         else:
-            if kept is None or signature(status) != tuple(kept):
+            if kept != [
+                status.st_dev,
+                status.st_ino,
+                status.st_size,
+                status.st_mtime_ns,
+                status.st_ctime_ns,
+            ]:
                 return False
     return True
 

@@ -42,7 +42,9 @@ __all__ = ["ToolCache"]
 
 _EVERYTHING = {"paths": {"/": TREE}, "links": None}
 _RUN, _WRITE = "run", "write"
-_REMEMBERED = 1000  # folders, and scopes
+_REMEMBERED = 1000  # folders, and keys
+_TEXT, _NAME = {str}, {str, type(None)}  # exact types: 1 is True in a table
+_SHORT = 2000  # bytes of a call whose key is remembered
 
 
 class ToolCache(Front):
@@ -150,7 +152,7 @@ class ToolCache(Front):
         self._reports_zero = report_duration == "zero"
         self._text_only = text_only
         self._folders: dict[str, tuple[tuple[int, int] | None, str]] = {}
-        self._scopes: dict[tuple[Any, ...], str] = {}
+        self._keys: dict[tuple[Any, ...], str] = {}
         self._has_missed_a_write = False
         super().__init__(
             "tools",
@@ -490,30 +492,39 @@ class ToolCache(Front):
         Raises:
             UncacheableError: Something in it is not JSON.
         """
-        arguments = call.arguments
-        parts = [
+        arguments, folder, scope = call.arguments, self._folder(call.cwd), call.scope
+        asked: tuple[Any, ...] | None = None
+        # Most arguments are texts, which a table tells apart as JSON does: to write
+        # them as JSON and to take its digest costs half of a hit.
+        if type(arguments) is dict and {*map(type, arguments.values())} <= _TEXT:
+            parts = () if scope is None else (scope.agent, scope.user, scope.session)
+            if {*map(type, parts)} <= _NAME:
+                asked = (call.name, policy.version, folder, form, parts, *arguments.items())
+                key = self._keys.get(asked)
+                if key is not None:
+                    return key
+        told = [
             call.name,
             policy.version,
-            self._folder(call.cwd),
+            folder,
             arguments if type(arguments) is dict else dict(arguments),
             form,
         ]
-        return f"{self._scope_of(call)}{digest(encode(parts, '$.call', sort=True))}"
+        data = encode(told, "$.call", sort=True)
+        key = f"{self._scope_of(call)}{digest(data)}"
+        if asked is not None and len(data) < _SHORT:
+            if len(self._keys) > _REMEMBERED:
+                self._keys.clear()
+            self._keys[asked] = key
+        return key
 
     def _scope_of(self, call: ToolCall) -> str:
         """Return the prefix of the keys of all calls in the scope of *call*."""
         scope = call.scope
         if scope is None:
             return f"{self._scope}1//"
-        parts = (scope.agent, scope.user, scope.session)
-        known = self._scopes.get(parts) if all(map(_is_name, parts)) else None
-        if known is None:
-            known = f"{self._scope}1/{digest(encode(list(parts), '$.scope'))}/"
-            if len(self._scopes) > _REMEMBERED:
-                self._scopes.clear()
-            if all(map(_is_name, parts)):
-                self._scopes[parts] = known
-        return known
+        parts = [scope.agent, scope.user, scope.session]
+        return f"{self._scope}1/{digest(encode(parts, '$.scope'))}/"
 
     def _whose(self, call: ToolCall) -> str:
         """Return the prefix of keys that unknown effects of *call* take away."""
@@ -524,6 +535,9 @@ class ToolCache(Front):
 
     def _folder(self, cwd: str | None) -> str:
         """Return the real path of *cwd*, walked along anew when it is another folder."""
+        known = self._folders.get(cwd) if type(cwd) is str else None
+        if known is not None and known[1] == cwd and _identity(cwd) == known[0]:
+            return cwd
         try:
             path = "" if cwd is None else os.fspath(cwd)
             if not os.path.isabs(path):
@@ -770,11 +784,6 @@ class _Write:
 def _read_tool(name: str, paths: Any) -> ReadTool:
     check_extractor(paths, f"reads[{name!r}]")
     return ReadTool(paths)
-
-
-def _is_name(part: Any) -> bool:
-    """Tell whether *part* may stand in a table: True and 1 would be one there."""
-    return part is None or type(part) is str
 
 
 def _identity(path: str) -> tuple[int, int] | None:
