@@ -29,6 +29,7 @@ __all__ = [
     "READ",
     "Replacement",
     "is_mount_point",
+    "leftovers",
     "make_folder",
     "read",
     "replace",
@@ -351,21 +352,35 @@ def refuse_mount_point(path: str) -> None:
         raise StoreError(path, _MOUNT, errno.EBUSY)
 
 
+def leftovers(path: str) -> tuple[list[str], list[str]]:
+    """Return the temp files of writers of *path*, dead or alive, and the copies set aside.
+
+    Both sorted by name, copies so by age. None of a folder that can't be listed.
+    """
+    folder, name = os.path.split(path)
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return [], []  # a folder to write in, but not to list
+    mark = f"{name}.corrupt-"
+    return (
+        [os.path.join(folder, each) for each in names if _is_temp(each, name)],
+        [os.path.join(folder, each) for each in names if _is_aside(each, mark)],
+    )
+
+
+def _is_temp(temp: str, name: str) -> bool:
+    middle = temp[len(name) + 1 : -4]
+    is_named_so = temp == f"{name}.{middle}.tmp" and len(middle) == 16
+    return is_named_so and not middle.strip("0123456789abcdef")
+
+
 def sweep(path: str) -> None:
     """Remove the temp files of dead writers of *path*; the caller holds its lock.
 
     Those of live writers are locked, and other names are none of ours.
     """
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return  # a folder to write in, but not to list
-    for temp in names:
-        middle = temp[len(name) + 1 : -4]
-        if temp != f"{name}.{middle}.tmp" or len(middle) != 16 or middle.strip("0123456789abcdef"):
-            continue
-        full = os.path.join(folder, temp)
+    for full in leftovers(path)[0]:
         if fcntl is None:
             try:
                 os.unlink(full)  # refused while its maker has it open
@@ -394,20 +409,15 @@ def set_aside(path: str) -> str | None:
     Returns:
         The copy; None if there is one of this very file already.
     """
-    folder, name = os.path.split(path)
-    mark = f"{name}.corrupt-"
-    try:
-        kept = sorted(each for each in os.listdir(folder) if _is_aside(each, mark))
-    except OSError:
-        kept = []  # a folder to write in, but not to list
+    kept = leftovers(path)[1]
     status = os.stat(path)
     for each in kept:
-        other = _status(os.path.join(folder, each))
+        other = _status(each)
         if other is not None and _stamp(other) == _stamp(status):
             return None
     now = time_ns()
     stamp = f"{strftime('%Y%m%d-%H%M%S', gmtime(now // 10**9))}-{now % 10**9:09d}"
-    aside = os.path.join(folder, mark + stamp)
+    aside = f"{path}.corrupt-{stamp}"
     try:
         os.link(path, aside)
     except OSError:
@@ -419,9 +429,9 @@ def set_aside(path: str) -> str | None:
             if os.path.exists(aside):
                 os.unlink(aside)  # half a copy is none
             raise
-    for each in [*kept, mark + stamp][:-_ASIDE]:
+    for each in [*kept, aside][:-_ASIDE]:
         try:
-            os.unlink(os.path.join(folder, each))
+            os.unlink(each)
         except OSError:
             pass  # gone already, or not ours to remove
     return aside

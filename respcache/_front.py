@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["Event", "Front", "Hit"]
+__all__ = ["Event", "Front", "Hit", "why_over"]
 
 _LONGEST_WRITE = 600.0  # seconds, where nobody can be asked whether its process lives
 
@@ -106,6 +106,16 @@ def _is_unchanged(paths: dict[str, Any]) -> bool:
     from ._paths import is_unchanged as _is_unchanged
 
     return _is_unchanged(paths)
+
+
+def why_over(entry: Entry, now: float) -> str | None:
+    """Return why *entry* can't be served to anybody any more; None: it still may be.
+
+    ``"expired"``: past its own ttl. ``"changed"``: read from files that have changed since.
+    """
+    if is_past(entry.stored_at, entry.ttl, now):
+        return "expired"
+    return "changed" if entry.paths and not _is_unchanged(entry.paths) else None
 
 
 def _byte_of(name: str) -> int:
@@ -443,20 +453,11 @@ class Front:
         """
         if are_set() and (is_on(DISABLE) or is_on(READONLY)):
             return 0
-        from ._paths import is_unchanged
-
         began = time.perf_counter()
         now = self._now()
 
         def discard(store: Store) -> int:
-            return store.discard(
-                [
-                    entry
-                    for entry in store.entries()
-                    if is_past(entry.stored_at, entry.ttl, now)
-                    or (entry.paths and not is_unchanged(entry.paths))
-                ]
-            )
+            return store.discard([entry for entry in store.entries() if why_over(entry, now)])
 
         gone = self._do(discard)
         self._tell("prune", None, began)

@@ -28,6 +28,7 @@ __all__ = [
     "digest",
     "field_digests",
     "flat_key",
+    "front_and_namespace",
     "key_head",
     "scope_of",
     "split_key",
@@ -146,6 +147,15 @@ def scope_of(front: str, namespace: str | None) -> str:
         return f"{front}//"
     quoted = namespace.replace("%", "%25").replace("/", "%2F")
     return f"{front}/={quoted}/"
+
+
+def front_and_namespace(key: str) -> tuple[str, str | None]:
+    """Return what ``scope_of`` was given for *key*: the front's letter, and the namespace."""
+    front, _, rest = key.partition("/")
+    quoted = rest.partition("/")[0]
+    if not quoted:
+        return front, None
+    return front, quoted.removeprefix("=").replace("%2F", "/").replace("%25", "%")
 
 
 def key_head(scope: str, normalizer: Normalizer, context: Any) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Tree",
     "absolute",
+    "default_path",
     "follow",
     "is_unchanged",
     "repeatable",
@@ -145,6 +146,16 @@ def absolute(
         if not os.path.isabs(path):
             path = os.path.join(os.getcwd() if base is None else base, path)
         yield path, item
+
+
+def default_path() -> str:
+    """Return where the cache lives that commands use: RESPCACHE_PATH, or the user's cache folder."""
+    asked = os.environ.get("RESPCACHE_PATH")
+    if asked:
+        return os.path.abspath(os.path.expanduser(asked))
+    from platformdirs import user_cache_path
+
+    return str(user_cache_path("respcache") / "answers.json")
 
 
 def is_unchanged(paths: dict[str, Dependency]) -> bool:

@@ -26,11 +26,28 @@ if TYPE_CHECKING:
 __all__ = ["carry_over", "export", "merge"]
 
 
-def export(cache: Cache, path: Any) -> int:
-    """Write what *cache* keeps to *path*, as :meth:`Cache.export` says."""
+def export(
+    cache: Cache,
+    path: Any,
+    *,
+    within: tuple[str, ...] | None = None,
+    format: str | None = None,
+) -> int:
+    """Write what *cache* keeps to *path*, as :meth:`Cache.export` says.
+
+    Args:
+        cache: Whose entries.
+        path: The file to write to.
+        within: The prefixes of the keys that are meant. None: the cache's own namespace.
+        format: Of a file that is new. None: by its suffix.
+    """
     if are_set() and (is_on(DISABLE) or is_on(READONLY)):
         return 0
-    entries = [entry for entry in cache._kept() if _is_fresh(entry, cache)]
+    entries = [
+        entry
+        for entry in cache._do(lambda store: list(store.entries()))
+        if _is_meant(entry, cache._is_flat, within or (cache._scope,)) and _is_fresh(entry, cache)
+    ]
 
     def put(store: Store) -> int:
         fates = store.put(
@@ -39,11 +56,11 @@ def export(cache: Cache, path: Any) -> int:
         )
         return fates.count(STORED)
 
-    return _with_file(cache, path, put) if entries else 0
+    return _with_file(cache, path, put, format) if entries else 0
 
 
-def merge(cache: Cache, path: Any) -> int:
-    """Take over what *path* holds, as :meth:`Cache.merge` says."""
+def merge(cache: Cache, path: Any, *, within: tuple[str, ...] | None = None) -> int:
+    """Take over what *path* holds, as :meth:`Cache.merge` says; *within* as for ``export``."""
     if are_set() and (is_on(DISABLE) or is_on(READONLY)):
         return 0
     if not os.path.exists(path):
@@ -51,11 +68,11 @@ def merge(cache: Cache, path: Any) -> int:
 
     def take(store: Any) -> tuple[bool, list[Entry]]:
         store.demand()
-        scope = scope_of("q", cache.namespace)
+        prefixes = within or (scope_of("q", cache.namespace),)
         return store.is_flat, [
-            e
-            for e in store.entries()
-            if (store.is_flat or e.key.startswith(scope)) and _is_fresh(e, cache)
+            entry
+            for entry in store.entries()
+            if _is_meant(entry, store.is_flat, prefixes) and _is_fresh(entry, cache)
         ]
 
     is_flat, found = _with_file(cache, path, take)
@@ -75,6 +92,10 @@ def carry_over(cache: Cache, entries: list[Entry], is_flat: bool) -> None:
             store.hold([_fitted(cache, entry, is_flat, store.is_flat)])
         except (UncacheableError, FormatSwitched):
             pass  # a flat file has no place for it, or it is another one again
+
+
+def _is_meant(entry: Entry, is_flat: bool, prefixes: tuple[str, ...]) -> bool:
+    return is_flat or entry.key.startswith(prefixes)
 
 
 def _is_fresh(entry: Entry, cache: Cache) -> bool:
@@ -107,11 +128,12 @@ def _fitted(cache: Cache, entry: Entry, from_flat: bool, to_flat: bool) -> Entry
     )
 
 
-def _with_file(cache: Cache, path: Any, work: Callable[[Any], T]) -> T:
+def _with_file(cache: Cache, path: Any, work: Callable[[Any], T], asked: str | None = None) -> T:
     """Return ``work(store)`` of the file *path*, in whichever format it is."""
     full = os.path.abspath(path)
-    format = format_of(full, None)
+    format = format_of(full, asked)
     options = {
+        "is_asked_for": asked == "flat",
         **cache._options,
         "limits": {"max_entries": None, "max_bytes": None},
         "on_error": "raise",

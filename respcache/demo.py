@@ -29,6 +29,7 @@ from tempfile import TemporaryDirectory
 
 from ._cache import Cache
 from ._switches import DISABLE, READONLY, REFRESH, is_on
+from ._terminal import is_terminal, say
 from .errors import ConfigError, RespcacheError, StoreError
 
 TYPE_CHECKING = False
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
     from types import ModuleType
-    from typing import Any, TextIO
+    from typing import Any
 
     from ._front import Event, Hit
 
@@ -523,7 +524,7 @@ def show(path: str | None, *, workers: int, questions: int | None, as_json: bool
         questions = max(1, QUESTIONS // workers)
         seconds = _BUDGET
     with _place(path) as file:
-        _say(
+        say(
             f"{workers} process{'es' if workers > 1 else ''} asking {questions} questions each "
             f"about {len(library.texts)} {library.kind} of Python, through one file"
         )
@@ -533,9 +534,9 @@ def show(path: str | None, *, workers: int, questions: int | None, as_json: bool
             )
     _print_report(report, as_json=as_json)
     for text in report.warnings:
-        _say(f"respcache: {text}")
+        say(f"respcache: {text}")
     if path is not None:
-        _say(f"The answers stay in {file}; run this again, and they are there.")
+        say(f"The answers stay in {file}; run this again, and they are there.")
     return report.is_good
 
 
@@ -576,15 +577,10 @@ def _place(path: str | None) -> Iterator[str]:
             folder.cleanup()
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
-
-
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[Report], None]]:
     """Give a function that shows how far it is: by a bar on a terminal, else by ten lines."""
-    if not _is_terminal(sys.stderr):
+    if not is_terminal(sys.stderr):
         yield lambda report: _say_progress(report, total)
         return
     from rich.console import Console
@@ -605,7 +601,7 @@ def _progress(total: int) -> Iterator[Callable[[Report], None]]:
 def _say_progress(report: Report, total: int) -> None:
     done = report.asked
     if done * 10 // total > (done - 1) * 10 // total:
-        _say(f"{done} of {total} answered, {report.from_cache} from the cache")
+        say(f"{done} of {total} answered, {report.from_cache} from the cache")
 
 
 def _print_report(report: Report, *, as_json: bool) -> None:
@@ -614,7 +610,7 @@ def _print_report(report: Report, *, as_json: bool) -> None:
 
         sys.stdout.write(json.dumps(report.to_json()) + "\n")
         return
-    if not _is_terminal(sys.stdout):
+    if not is_terminal(sys.stdout):
         for label, number in report.rows():
             sys.stdout.write(f"{label:<24} {number:>8}\n")
         return
@@ -629,11 +625,3 @@ def _print_report(report: Report, *, as_json: bool) -> None:
         is_bad = label in _TROUBLE and number != "0"
         table.add_row(label, number, style="bold red" if is_bad else None)
     Console().print(table, highlight=False)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    """Tell whether escapes do on *stream* what they should.
-
-    The environment is not asked for more: FORCE_COLOR would put them into files.
-    """
-    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
