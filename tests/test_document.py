@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
+from binascii import crc32
 
 import pytest
 
@@ -299,6 +301,30 @@ def test_edit_by_hand_is_honoured(make, path, warnings_of, edit, changes):
     assert {question: make().get(question) for question in expected} == expected
     assert asides(path) == []
     assert warnings_of() == []
+
+
+@pytest.mark.parametrize("is_loaded", [True, False], ids=["loaded-before", "opened-after"])
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(lambda data: data.replace(b"second", b"sEcond"), id="same-length"),
+        pytest.param(lambda data: data.replace(b"second", b"the second"), id="longer"),
+        pytest.param(lambda data: json.dumps(json.loads(data), indent=2).encode(), id="formatted"),
+    ],
+)
+def test_store_after_an_edit_by_hand_writes_an_end_mark_that_is_right(make, path, edit, is_loaded):
+    """Else every reader would parse the whole file from then on, for ever."""
+    cache = make()
+    cache.store_many({"one": "first", "two": "second"})
+    replace_file(path, edit(path.read_bytes()))
+    writer = cache if is_loaded else make()
+    writer.get("one")
+    assert writer.store("three", "third") is True
+
+    head, entries, _ = re.split(rb'(?<="entries": {\n)|(?<=}\n)(?=},\n"end": )', path.read_bytes())
+    lines = [line.removesuffix(b",") + b",\n" for line in entries.splitlines()]
+    total = crc32(head) + sum(map(crc32, lines))
+    assert json.loads(path.read_bytes())["end"]["sum"] == f"{total:016x}"
 
 
 def test_order_made_by_hand_is_the_order_of_eviction(make, path):

@@ -195,6 +195,7 @@ class _FramedView(_View):
             history.open = index.open
             history.is_complete = index.is_complete
             self.is_corrupt = not is_whole
+            self.sum = _sum_of(history.items.values())
             decoded, gone = {}, []
         for key in gone:
             decoded.pop(key, None)
@@ -245,7 +246,8 @@ class DocumentStore(FileStore):
         if version is None or version <= _VERSION:
             try:
                 index, is_whole = _parse(data)
-                return _View(index, is_corrupt=not is_whole, **facts)
+                sum = _sum_of(index.items.values())
+                return _View(index, sum=sum, is_corrupt=not is_whole, **facts)
             except _Newer as newer:
                 version = newer.version
         why = f"was written by a newer respcache (format {version}); upgrade to share it"
