@@ -333,7 +333,9 @@ def _look_inside(report: Report, cache: Cache, lock: FileLock | None, tell: Tell
             raise view.trouble
         report.entries = len(view.index.items)
         if report.format == "log":
-            _Lines(report, tell).read(lock)
+            kept = _Lines(report, tell).read(lock)
+            report.entries = len(cache._do(_load)[1].index.items)  # some may have come meanwhile
+            report.dead = max(0, kept - report.entries)
         else:
             _look_at_text(report, view.is_corrupt)
     except OSError as error:
@@ -368,8 +370,12 @@ class _Lines:
         self._kept = 0  # lines of entries
         self._told = 0
 
-    def read(self, lock: FileLock | None) -> None:
-        """Judge all lines, under *lock* those at the end that are not whole."""
+    def read(self, lock: FileLock | None) -> int:
+        """Judge all lines, under *lock* those at the end that are not whole.
+
+        Returns:
+            How many are of entries.
+        """
         report = self._report
         with open(report.path, "rb") as file:
             report.size = os.fstat(file.fileno()).st_size
@@ -382,9 +388,9 @@ class _Lines:
                     elif self._is_alone():
                         self._lines(file, is_final=True)
         report.lines = self._number - 1
-        report.dead = max(0, self._kept - report.entries)
         if lock is not None:
             lock.close()
+        return self._kept
 
     def _is_alone(self) -> bool:
         """Tell whether no writer can be at work, since none ever made a lock."""
