@@ -436,7 +436,7 @@ class _Lines:
                     self._told = place
                     self._tell(place, self._report.size)
         left = self._report.size - self._place
-        if left > 0 and is_final:
+        if left > 0 and is_final and self._place:
             why = f"the last {left} bytes are of a commit that was never finished"
             self._report.find("torn", why, self._number, self._place)
             self._number = number + (place < self._report.size)
@@ -541,8 +541,11 @@ def _bad_lines(data: bytes, place: int) -> Iterator[Finding]:
 
 
 def _place_of(key: str, data: bytes) -> tuple[int, int]:
-    """Return the line and the byte where *key* stands in *data*."""
-    place = max(data.find(quote(key).encode(errors="surrogateescape")), 0)
+    """Return the line and the byte where *key* stands in *data*; the first if it is escaped."""
+    try:
+        place = max(data.find(quote(key).encode(errors="surrogateescape")), 0)
+    except UnicodeEncodeError:
+        place = 0
     return data.count(b"\n", 0, place) + 1, place
 
 

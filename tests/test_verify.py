@@ -290,6 +290,34 @@ def test_response_of_a_flat_file_that_is_no_text_is_named(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"hello", id="no-JSON"),
+        pytest.param(b"[1, 2]", id="list"),
+        pytest.param(b"\0" * 512, id="NULs"),
+        pytest.param(b'{"a":' * 100_000, id="deeply-nested"),
+        pytest.param(b'{"q": 1}\n{"q": 2}\n', id="other-JSON-Lines"),
+        pytest.param(b'{"respcache": 1}', id="no-entries"),
+        pytest.param(b'{"respcache": 1, "entries": {"q//1f//bat": 5}}', id="no-entry"),
+        pytest.param(b'{"respcache": 1, "entries": {"\\ud800": {}}}', id="lone-surrogate"),
+        pytest.param(b'{"respcache": 1, "x": ' + b"9" * 5000 + b"}", id="long-number"),
+    ],
+)
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_no_cache_file_is_damaged_and_set_aside(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(data)
+
+    assert audit(file).damaged >= 1
+
+    (copy,) = fix(file)
+
+    assert Path(copy).read_bytes() == data
+
+
 # Damage to logs.
 
 

@@ -37,6 +37,7 @@ def run(args: Sequence[str]) -> int:
         logger.removeHandler(talk)
     for text in dict.fromkeys(talk.texts):
         say(f"respcache: {one_line(text)}")
+    _forget_what_is_not_written()
     return code
 
 
@@ -62,7 +63,7 @@ def _run(app: object, args: Sequence[str], session: Session, talk: _Talk) -> int
         sys.stdout.flush()
     except (RespcacheError, OSError) as error:  # OSError: stdout is full, for one
         if isinstance(error, BrokenPipeError):
-            return _leave_quietly()
+            return 1  # whoever read has seen enough
         _tell(error, session)
         talk.texts[:] = [text for text in talk.texts if text != str(error)]
         return 2 if isinstance(error, ConfigError) else 1
@@ -91,12 +92,11 @@ def _tell(error: Exception, session: Session) -> None:
         say(f"respcache: {one_line(str(error))}")
 
 
-def _leave_quietly() -> int:
-    """Let nothing be written to a pipe that nobody reads, at the interpreter's end either."""
+def _forget_what_is_not_written() -> None:
+    """Let the interpreter's end not fail once more at a stdout that takes nothing any more."""
     try:
+        sys.stdout.flush()
+    except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    except (OSError, ValueError):
-        pass  # no file behind it
-    return 1
