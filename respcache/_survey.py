@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from ._cache import Cache
     from ._entry import Entry
 
-__all__ = ["FRONTS", "Row", "Selection", "find", "format_of_store", "namespaces", "rows", "summary"]
+__all__ = [
+    "FRONTS",
+    "Row",
+    "Selection",
+    "demand",
+    "find",
+    "format_of_store",
+    "namespaces",
+    "rows",
+    "summary",
+]
 
 FRONTS = {"q": "cache", "t": "tools", "s": "steps"}  # by their letters in keys
 
@@ -148,15 +158,25 @@ class Row:
         }
 
 
+def demand(cache: Cache) -> None:
+    """Raise what is wrong with a file that can't be read: else it is an empty cache.
+
+    Raises:
+        StoreError: It can't be read, or not by this version.
+    """
+
+    def work(store: Any) -> None:
+        store.demand()
+
+    cache._do(work)
+
+
 def rows(cache: Cache, selection: Selection) -> Iterator[Row]:
     """Return the entries of the file of *cache* that are meant, oldest commit first.
 
     Those that a tool's write hides, which has begun and not ended, are left out.
-
-    Raises:
-        StoreError: The file can't be read, or not by this version.
+    A file that can't be read has none; see :func:`demand`.
     """
-    cache._do(_demand)
     entries = cache._do(lambda store: list(store.entries()))
     now = cache._now()
     for entry in entries:
@@ -241,7 +261,3 @@ def summary(cache: Cache, found: Iterable[Row]) -> dict[str, Any]:
 
 
 _TOTALS = ("entries", "over", "bytes")
-
-
-def _demand(store: Any) -> None:
-    store.demand()

@@ -11,7 +11,7 @@ import typer
 
 from .._cache import Cache
 from .._paths import default_path
-from .._survey import FRONTS, namespaces
+from .._survey import FRONTS, demand, namespaces
 from .._switches import DISABLE, READONLY, is_on
 from .._terminal import say, write, write_json
 from ..errors import ConfigError, StoreError
@@ -56,11 +56,27 @@ class Session:
         named = path or self.path
         return default_path() if named is None else os.path.abspath(named)
 
+    def heed_switches(self, *, writes: bool) -> None:
+        """Refuse to go on where a switch leaves nothing to do.
+
+        Raises:
+            StoreError: It names the switch.
+        """
+        for name in (DISABLE, *((READONLY,) if writes else ())):
+            if is_on(name):
+                does = "nothing is written" if name == READONLY else "no file is opened"
+                raise StoreError(name, f"is set, so {does}; unset it")
+
+    def tell_missing(self, file: str) -> None:
+        """Say so if there is no *file*."""
+        if not os.path.lexists(file):
+            say(f"respcache: {file}: there is no such file yet, which is an empty cache")
+
     @contextmanager
     def cache(
         self, path: Path | None, *, writes: bool = False, makes: bool = False, **options: Any
     ) -> Iterator[Cache]:
-        """Give the cache of the file that is meant, and say so if there is no such file.
+        """Give the cache of the file that is meant, whose entries are looked at or changed.
 
         Args:
             path: The file that was named after the sub-command.
@@ -69,15 +85,13 @@ class Session:
             options: More for the cache.
 
         Raises:
-            StoreError: A switch forbids it.
+            StoreError: A switch forbids it, or the file can't be read by this version.
         """
-        for name in (DISABLE, *((READONLY,) if writes else ())):
-            if is_on(name):
-                does = "nothing is written" if name == READONLY else "no file is opened"
-                raise StoreError(name, f"is set, so {does}; unset it")
+        self.heed_switches(writes=writes)
         with self.quiet_cache(path, **options) as cache:
-            if not makes and not os.path.lexists(str(cache.path)):
-                say(f"respcache: {cache.path}: there is no such file yet, which is an empty cache")
+            if not makes:
+                self.tell_missing(str(cache.path))
+            demand(cache)
             yield cache
 
     def quiet_cache(self, path: Path | None, **options: Any) -> Cache:

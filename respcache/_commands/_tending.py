@@ -98,8 +98,9 @@ def verify(
 ) -> None:
     """Audit every line of the file, and its lock. Exit code: 0 all is well, 1 it is not."""
     session = session_of(context)
-    with session.cache(path, writes=fix) as cache:
-        file = str(cache.path)
+    session.heed_switches(writes=fix)
+    file = session.file(path)
+    session.tell_missing(file)
     report = _audit(file)
     copies: list[str] = []
     found = report
