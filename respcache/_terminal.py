@@ -57,13 +57,13 @@ def one_line(text: str) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return so many seconds for people: ``"12 s"``, ``"3 h"``; of None, ``"-"``."""
+    """Return so many seconds for people, rounded down: ``"12 s"``, ``"3 h"``; of None, ``"-"``."""
     if seconds is None:
         return "-"
     for unit, length in _UNITS:
         if seconds >= length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds // 1:.0f} s"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: str = "") -> None:
