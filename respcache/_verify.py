@@ -17,14 +17,17 @@ from ._entry import from_form, from_line, key_of
 from ._json import quote
 from ._lock import make_lock
 from ._rules import Removal
-from ._stores import new_id
+from ._stores import FormatSwitched, new_id
 from ._stores.document import (
     _CLOSE,
     _END,
     _ENTRIES,
     _frame_of,
     _is_key,
+    _is_utf8,
     _new_index,
+    _Newer,
+    _parse,
     _take_header,
     parse_object,
     text_of,
@@ -337,7 +340,9 @@ def _look_inside(report: Report, cache: Cache, lock: FileLock | None, tell: Tell
             report.entries = len(cache._do(_load)[1].index.items)  # some may have come meanwhile
             report.dead = max(0, kept - report.entries)
         else:
-            _look_at_text(report, view.is_corrupt)
+            _look_at_text(report)
+    except LockTimeoutError as error:  # had a moment ago, and not for the end of a log
+        report.find("busy", str(error))
     except OSError as error:
         why = error.why if isinstance(error, StoreError) else (error.strerror or str(error))
         report.find("version" if _is_newer(report.path) else "unreadable", why)
@@ -436,9 +441,10 @@ class _Lines:
                     self._told = place
                     self._tell(place, self._report.size)
         left = self._report.size - self._place
-        if left > 0 and is_final and self._place:
-            why = f"the last {left} bytes are of a commit that was never finished"
-            self._report.find("torn", why, self._number, self._place)
+        if left > 0 and is_final:
+            if self._place:  # else it is the header, of which that was told
+                why = f"the last {left} bytes are of a commit that was never finished"
+                self._report.find("torn", why, self._number, self._place)
             self._number = number + (place < self._report.size)
 
     def _commit(self, group: list[tuple[int, int, bytes]]) -> None:
@@ -470,8 +476,8 @@ def _why_bad(line: bytes) -> str:
     return "no line of a log"
 
 
-def _look_at_text(report: Report, is_corrupt: bool) -> None:
-    """Judge a document or a flat file."""
+def _look_at_text(report: Report) -> None:
+    """Judge a document or a flat file, by its bytes alone: it may be another one by now."""
     with open(report.path, "rb") as file:
         data = file.read()
     report.size = len(data)
@@ -479,17 +485,23 @@ def _look_at_text(report: Report, is_corrupt: bool) -> None:
     text = text_of(data)
     if not text or parse_object(text) == {}:
         return  # an empty cache
-    before = len(report.findings)
-    if report.format == "document":
-        why = _why_unsealed(data)
-        if why is not None and is_corrupt:
-            report.findings += _damage_of(data)
-        if why is not None:
-            report.find("mark", why, report.lines, data.rfind(b"\n", 0, -1) + 1)
-    elif is_corrupt:
+    if report.format == "flat":
         report.findings += _flat_damage_of(text, data)
-    if is_corrupt and not any(each.kind == "damaged" for each in report.findings[before:]):
-        report.findings.append(_broken(data) or Finding("damaged", "no cache file of ours", 1, 0))
+        return
+    why = _why_unsealed(data)
+    if why is not None:
+        damage = list(_damage_of(data))
+        if not damage and not _is_readable(data):
+            damage.append(_broken(data))
+        report.findings += damage
+        report.find("mark", why, report.lines, data.rfind(b"\n", 0, -1) + 1)
+
+
+def _is_readable(data: bytes) -> bool:
+    try:
+        return _parse(data)[1]
+    except (FormatSwitched, _Newer):
+        return True  # it has just become another, of which nothing was asked
 
 
 def _why_unsealed(data: bytes) -> str | None:
@@ -574,13 +586,19 @@ def _why_no_entry(line: bytes) -> str | None:
 
 
 def _flat_damage_of(text: str, data: bytes) -> Iterator[Finding]:
-    for key, value in (parse_object(text) or {}).items():
+    """Yield what can't be read of a flat file."""
+    found = parse_object(text)
+    if found is None:
+        yield _broken(data)
+    for key, value in (found or {}).items():
         if type(value) is not str:
             yield Finding("damaged", f"{key!r}: the response is no text", *_place_of(key, data))
+        elif not _is_utf8(key + value):
+            yield Finding("damaged", f"{key!r}: not UTF-8", *_place_of(key, data))
 
 
-def _broken(data: bytes) -> Finding | None:
-    """Return where *data* stops being JSON, or None."""
+def _broken(data: bytes) -> Finding:
+    """Return where *data* stops being a JSON object."""
     from json import JSONDecodeError, loads
 
     text = data.decode(errors="surrogateescape")
@@ -591,4 +609,4 @@ def _broken(data: bytes) -> Finding | None:
         return Finding("damaged", f"no JSON from here on: {error.msg}", error.lineno, place)
     except (RecursionError, ValueError) as error:
         return Finding("damaged", f"no JSON that can be read: {error}", 1, 0)
-    return None
+    return Finding("damaged", "no cache file of ours", 1, 0)

@@ -304,7 +304,7 @@ class TestSource:
     @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
     def test_imports_point_down_only(self, path: Path) -> None:
         """The pure layers know nothing of files, and the stores nothing of fronts."""
-        layer = path.stem if path.parent == PACKAGE else "_stores"
+        layer = path.stem if path.parent == PACKAGE else path.parent.name
         below = {
             "_rules": set(),
             "_index": {"_rules", "_entry", "_pathindex"},
@@ -318,6 +318,8 @@ class TestSource:
         if layer == "_stores":
             forbidden = {"_cache", "_front", "_call", "_flight", "_config", "_explain", "_transfer"}
             assert forbidden.isdisjoint(imported(path)), path
+        elif layer in ("_survey", "_verify"):
+            assert {"_commands", "_terminal", "cli"}.isdisjoint(imported(path))
         elif layer in below:
             assert imported(path) <= below[layer]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -260,6 +262,7 @@ def test_document_that_was_formatted_anew_names_only_the_entry_that_is_none(tmp_
         pytest.param(b'{"a": "b", "c": ', ["damaged"], id="cut"),
         pytest.param(b'{"a": "b"} and more', ["damaged"], id="foreign-text"),
         pytest.param(b'{"a": "b", "": "c"', ["damaged"], id="no-brace"),
+        pytest.param(b'{"a": "b", "c": "\xe9"}', ["damaged"], id="not-UTF-8"),
     ],
 )
 def test_damaged_flat_file_is_found_and_what_can_be_read_stays(
@@ -718,6 +721,34 @@ def test_repair_takes_no_entry_away_and_guards_what_began_before(tmp_path: Path,
         cache._do(lambda store: store.remove(Removal(new_id())))
 
         assert len(cache) == 4
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_audit_of_a_file_that_others_write_meanwhile_finds_nothing(
+    tmp_path: Path, name: str
+) -> None:
+    file = make(tmp_path / name)
+    is_over = threading.Event()
+
+    def write() -> None:
+        with Cache(file, max_entries=50, fsync=False) as cache:
+            for number in itertools.count():
+                cache.store_many([(f"{number} {part}", "x" * 100) for part in range(3)])
+                cache.forget(f"{number} 1")
+                if is_over.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        reports = [audit(file) for _ in range(20)]
+    finally:
+        is_over.set()
+        writer.join()
+
+    kinds = {each.kind for report in reports for each in report.findings}
+    assert kinds <= {"leftover", "busy"}  # a temp file on its way
+    assert all(report.exists and report.entries for report in reports)
 
 
 def test_audit_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
