@@ -423,12 +423,19 @@ def test_torn_tail_is_found_where_the_lock_is_not_there_any_more(tmp_path: Path)
 @needs_posix
 def test_line_that_is_being_written_is_no_torn_tail(tmp_path: Path) -> None:
     """A writer has written half a line, and holds the lock until the rest is there."""
+    import fcntl
+
     file = make(tmp_path / "a.jsonl")
     data = file.read_bytes()
     file.write_bytes(data[:-40])
     honest = _verify._Lines._lines
+    passes = []
 
     def writer_goes_on(self: _verify._Lines, out, *, is_final: bool) -> None:
+        if is_final:
+            with open(f"{file}.lock", "r+") as lock, pytest.raises(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        passes.append(is_final)
         honest(self, out, is_final=is_final)
         if not is_final:
             with file.open("ab") as rest:
@@ -438,6 +445,7 @@ def test_line_that_is_being_written_is_no_torn_tail(tmp_path: Path) -> None:
         patch.setattr(_verify._Lines, "_lines", writer_goes_on)
         report = audit(file)
 
+    assert passes == [False, True]
     assert report.is_good
     assert report.entries == 5
     assert report.lines == len(data.splitlines())
