@@ -136,14 +136,18 @@ class Report:
             )
             for name, step in self.steps.items()
         ]
-        lines = [*_aligned(rows), ""]
+        return "\n".join([*_aligned(rows), *self.verdict()])
+
+    def verdict(self) -> list[str]:
+        """Return the checks, with what is wrong below each, and what follows, as lines."""
+        lines = [""]
         names = max(len(check.name) for check in self.checks)
         for check in self.checks:
             mark = "pass" if check.passed else "FAIL"
             lines.append(f"{mark}  {check.name:<{names}}  {check.summary}")
             lines += [f"      - {problem}" for problem in check.problems]
         verdict = "may be switched on" if self.passed else "must not be switched on"
-        return "\n".join([*lines, "", f"This cache {verdict}."])
+        return [*lines, "", f"This cache {verdict}."]
 
     def __repr__(self) -> str:
         return f"Report(passed={self.passed}, hit_rate={self.hit_rate:.2f}, checks={self.checks!r})"
