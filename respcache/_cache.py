@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from ._call import Call, awaited
 from ._config import UNSET, Config, check, check_ttl, enabled_options
 from ._entry import Entry, new_entry
 from ._front import Event, Front, Hit
+from ._index import Ticket
 from ._keys import Normalizer, field_digests, flat_key, key_head, split_key
 from ._rules import Removal
 from ._stores import FormatSwitched, new_id
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from typing import Any, Literal, TypeVar, overload
 
+    from ._call import Call
     from ._paths import PathLike, Tree
 
     T = TypeVar("T")
@@ -330,6 +331,42 @@ class Cache(Front):
             began,
         )
 
+    def _begun(self, question: str) -> list[str | None]:
+        """Return what has happened so far, for :meth:`_store_since` in any process.
+
+        Raises:
+            UncacheableError: *question* can't be a key.
+        """
+        key = self._checked_key(question, None)
+        ticket = self._do(lambda store: store.ticket(key))
+        return [ticket.removal, ticket.entry]
+
+    def _store_since(
+        self, question: str, response: Any, paths: Paths, since: list[str | None]
+    ) -> bool:
+        """Keep *response* as :meth:`store` does, unless it was overtaken; tell whether it was kept.
+
+        Args:
+            question: As in :meth:`store`.
+            response: As in :meth:`store`.
+            paths: As in :meth:`store`.
+            since: What :meth:`_begun` gave when the work on it began, maybe in
+                another process.
+        """
+        began = time.perf_counter()
+        if are_set() and (is_on(DISABLE) or is_on(READONLY)):
+            return False
+        signed = _sign(paths)
+        # As it is kept, its age stays, unlike that of what a caller has computed
+        # here: whoever gave this response may have had it from us.
+        return self._commit(
+            question,
+            lambda: self._entry(question, response, None, signed, UNSET, "$"),
+            began,
+            Ticket(since[0], since[1]),
+            renews=False,
+        )
+
     def store_many(self, pairs: Iterable[tuple[str, Any]] | Mapping[str, Any]) -> int:
         """Keep all *pairs* of question and response in one commit, all or none.
 
@@ -479,10 +516,14 @@ class Cache(Front):
             ttl: As in :meth:`store`.
             wait: As in :meth:`get_or_call`.
         """
+        from ._call import awaited
+
         call = self._call(question, context, paths, ttl, wait)
         return await call.arun(lambda: awaited(compute))
 
     def _call(self, question: str, context: Any, paths: Any, ttl: Any, wait: Any) -> Call:
+        from ._call import Call
+
         if ttl is not UNSET:
             check_ttl(ttl)
         if paths != ():

@@ -255,11 +255,17 @@ class Front:
         make: Callable[[], Entry | None],
         began: float,
         ticket: Ticket | None = None,
+        *,
+        renews: bool = True,
     ) -> bool:
-        """Commit the entry that *make* gives; tell whether it was stored."""
+        """Commit the entry that *make* gives; tell whether it was stored.
+
+        *renews*: whether one whose key had an entry when its *ticket* was taken is
+        put also if it says the same.
+        """
         # An entry that was there and not served (by serve_if) has to go, also for
         # its equal: it would not be served the next time either.
-        was_refused = ticket is not None and ticket.entry is not None
+        was_refused = renews and ticket is not None and ticket.entry is not None
         renew = was_refused or (are_set() and is_on(REFRESH))
 
         def put(store: Store) -> str:

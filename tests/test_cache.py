@@ -2727,3 +2727,63 @@ class TestAgreement:
                 assert stats["hits"] + stats["misses"] + stats["bypassed"] == sum(
                     each[0] in ("lookup", "call") for each in taken[: number + 1]
                 )
+
+
+class TestStoreSince:
+    """A response that one process begins to work on and another one stores."""
+
+    @pytest.fixture(params=["json", "jsonl"])
+    def make(self, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+        return lambda: Cache(tmp_path / f"answers.{request.param}")
+
+    @pytest.mark.parametrize("is_new", [True, False], ids=["no-file-yet", "a-file"])
+    def test_is_kept_if_nothing_came_between(self, make: Any, is_new: bool) -> None:
+        if not is_new:
+            make().store("other", "o")
+        since = make()._begun("q")
+        make().store("another", "o")
+
+        assert make()._store_since("q", "a", (), since)
+        assert make().get("q") == "a"
+
+    def test_is_refused_if_its_files_changed_since(self, make: Any, tmp_path: Path) -> None:
+        make().store("other", "o")
+        since = make()._begun("q")
+        make().invalidate(tmp_path / "a.py")
+
+        assert not make()._store_since("q", "a", Tree(tmp_path), since)
+        assert make()._store_since("q", "a", Tree(tmp_path / "elsewhere"), since)
+
+    def test_is_refused_if_a_newer_answer_is_there(self, make: Any) -> None:
+        since = make()._begun("q")
+        make().store("q", "newer")
+
+        assert not make()._store_since("q", "a", (), since)
+        assert make().get("q") == "newer"
+
+    def test_same_answer_again_keeps_its_age(self, make: Any) -> None:
+        make().store("q", "a")
+        before = make().lookup("q").stored_at
+        since = make()._begun("q")
+
+        assert not make()._store_since("q", "a", (), since)
+        assert make().lookup("q").stored_at == before
+
+    def test_another_answer_takes_the_place_of_the_one_that_was_there(self, make: Any) -> None:
+        make().store("q", "a")
+
+        assert make()._store_since("q", "b", (), make()._begun("q"))
+        assert make().get("q") == "b"
+
+    @pytest.mark.parametrize("switch", ["RESPCACHE_DISABLE", "RESPCACHE_READONLY"])
+    def test_switch_keeps_it_out(
+        self, make: Any, switch: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        since = make()._begun("q")
+        monkeypatch.setenv(switch, "1")
+
+        assert not make()._store_since("q", "a", (), since)
+
+        monkeypatch.delenv(switch)
+
+        assert make().get("q") is None

@@ -636,3 +636,57 @@ TestTwoLogs = TwoInstances.TestCase
 TestTwoDocuments = TwoDocuments.TestCase
 for case in (TestTwoLogs, TestTwoDocuments):
     case.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+class TestColdTicket:
+    """What a process with one question takes note of before its work, without an index."""
+
+    def newest_removal(self, make: Make) -> str | None:
+        full = make()
+        full.lookup("one")
+        len(full)
+        return full._begun("one")[0]
+
+    @pytest.mark.parametrize("last", ["store", "forget", "invalidate", "limit"])
+    def test_is_that_of_one_who_has_read_all(self, make: Make, last: str) -> None:
+        cache = make(max_entries=3)
+        cache.store("one", "1", paths=["/a"])
+        cache.forget("two")
+        cache.store("three", "3")
+        match last:
+            case "store":
+                cache.store("four", "4")
+            case "forget":
+                cache.forget("three")
+            case "invalidate":
+                cache.invalidate("/elsewhere")
+            case _:
+                cache.store_many([("four", "4"), ("five", "5")])
+        cold = make()
+
+        assert cold._begun("one")[0] == self.newest_removal(make)
+        assert not is_filled(cold)
+
+    def test_of_half_a_commit_is_that_before_it(self, make: Make, path: Path) -> None:
+        """What a killed writer has left does not count."""
+        cache = make(max_entries=2)
+        cache.store("one", "1")
+        cache.forget("two")
+        before = self.newest_removal(make)
+        cache.store_many([("four", "4"), ("five", "5")])
+        *whole, _ = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(whole))
+
+        assert make()._begun("one")[0] == before
+
+    def test_torn_line_is_passed_over(self, make: Make, path: Path) -> None:
+        cache = make()
+        cache.store("one", "1")
+        cache.forget("two")
+        with path.open("ab") as file:
+            file.write(b'{"q//1f//tor')
+
+        assert make()._begun("one")[0] == self.newest_removal(make)
+
+    def test_without_a_file_there_is_none(self, make: Make) -> None:
+        assert make()._begun("one") == [None, None]

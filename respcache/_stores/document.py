@@ -32,7 +32,7 @@ from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
-from .file import FileStore, View
+from .file import BOM, SPACE, FileStore, View, is_log, version_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,18 +41,14 @@ if TYPE_CHECKING:
 
     _Before = tuple[Index, int, dict[str, Entry], int]
 
-__all__ = ["DocumentStore", "parse_object", "salvage", "text_of", "version_of"]
+__all__ = ["DocumentStore", "parse_object", "salvage", "text_of"]
 
 _VERSION = 1
 _MEMORY = 128  # removals that the header remembers
 _HEAD = b'{"respcache": 1, '
-LOG = b'{"respcache": 1, "log": true'
-_LOG_MORE, _LOG_SUM = b'", "more": "', b'", "sum": "'
 _ENTRIES = b'"entries": {\n'
 _CLOSE = b"},\n"
 _END = b'"end": '
-_BOM = b"\xef\xbb\xbf"
-_SPACE = " \t\r\n"
 
 # Measured, 10,000 entries of 1 KB: a store takes 25 ms, a reload by others 15 ms.
 _LARGE = 10_000_000  # bytes
@@ -356,33 +352,6 @@ def _new_index() -> Index:
     return Index(_read, lambda line: len(line) - 2, _MEMORY)
 
 
-def is_log(data: bytes) -> bool:
-    """Tell whether *data*, the start or the end of a file, is of a log.
-
-    By its header or, since that may be damaged, by how its lines end: no line of
-    a document does, within whose texts the quotes are escaped.
-    """
-    if data.startswith(LOG):
-        return True
-    at = data.find(_LOG_SUM)
-    while at >= 0:
-        more, end = at - 12 - len(_LOG_MORE), at + len(_LOG_SUM) + 8
-        if more >= 0 and data.startswith(_LOG_MORE, more) and data.startswith(b'"}\n', end):
-            return True
-        at = data.find(_LOG_SUM, at + 1)
-    return False
-
-
-def version_of(data: bytes) -> int | None:
-    """Return the version that *data* claims, before anything else of it is judged."""
-    head = data[:256].removeprefix(_BOM).translate(None, _SPACE.encode())
-    digits = head.removeprefix(b'{"respcache":')
-    if digits == head:
-        return None
-    number = digits[: len(digits) - len(digits.lstrip(b"0123456789"))]
-    return int(number) if number and digits[len(number) : len(number) + 1] in b",}" else None
-
-
 def _frame_of(data: bytes) -> _Frame | None:
     """Return the frame of *data* if it is just as a writer left it."""
     at = data.rfind(_END)
@@ -507,7 +476,7 @@ def _is_key(key: str) -> bool:
 
 def text_of(data: bytes) -> str:
     """Return *data* as text; an invalid byte becomes a lone surrogate, which no entry may hold."""
-    return data.removeprefix(_BOM).decode(errors="surrogateescape").strip(_SPACE)
+    return data.removeprefix(BOM).decode(errors="surrogateescape").strip(SPACE)
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
@@ -531,13 +500,13 @@ def salvage(text: str, is_key: Callable[[str], bool]) -> dict[str, Any]:
     twice = set()
     at = 0
     while at < len(text):
-        at = _skip(text, at, _SPACE + ",{}")
+        at = _skip(text, at, SPACE + ",{}")
         try:
             key, stop = scan(text, at)
-            colon = _skip(text, stop, _SPACE)
+            colon = _skip(text, stop, SPACE)
             if type(key) is not str or text[colon : colon + 1] != ":":
                 raise ValueError("no key")
-            start = _skip(text, colon + 1, _SPACE)
+            start = _skip(text, colon + 1, SPACE)
             if not is_key(key) and text[start : start + 1] == "{":
                 at = start + 1
                 continue

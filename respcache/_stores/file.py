@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ["FileStore", "View"]
+__all__ = ["BOM", "LOG", "SPACE", "FileStore", "View", "is_log", "version_of"]
+
+LOG = b'{"respcache": 1, "log": true'
+BOM = b"\xef\xbb\xbf"
+SPACE = " \t\r\n"
+_LOG_MORE, _LOG_SUM = b'", "more": "', b'", "sum": "'
 
 _TRIES = 8  # of a commit whose lock file was removed under it
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -706,3 +711,33 @@ class FileStore(ABC):
         self._has_pending = bool(self._removals)
         self._lives += 1
         self._view = self._blank()
+
+
+# Which format a file is of; here, so that a process loads the store of its own alone.
+
+
+def is_log(data: bytes) -> bool:
+    """Tell whether *data*, the start or the end of a file, is of a log.
+
+    By its header or, since that may be damaged, by how its lines end: no line of
+    a document does, within whose texts the quotes are escaped.
+    """
+    if data.startswith(LOG):
+        return True
+    at = data.find(_LOG_SUM)
+    while at >= 0:
+        more, end = at - 12 - len(_LOG_MORE), at + len(_LOG_SUM) + 8
+        if more >= 0 and data.startswith(_LOG_MORE, more) and data.startswith(b'"}\n', end):
+            return True
+        at = data.find(_LOG_SUM, at + 1)
+    return False
+
+
+def version_of(data: bytes) -> int | None:
+    """Return the version that *data* claims, before anything else of it is judged."""
+    head = data[:256].removeprefix(BOM).translate(None, SPACE.encode())
+    digits = head.removeprefix(b'{"respcache":')
+    if digits == head:
+        return None
+    number = digits[: len(digits) - len(digits.lstrip(b"0123456789"))]
+    return int(number) if number and digits[len(number) : len(number) + 1] in b",}" else None

@@ -29,8 +29,7 @@ from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError
 from . import FormatSwitched
-from .document import LOG, is_log, version_of
-from .file import FileStore, View
+from .file import LOG, FileStore, View, is_log, version_of
 from .log_lines import (
     TORN,
     TRAILER,

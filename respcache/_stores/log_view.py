@@ -323,6 +323,26 @@ class LogView(View):
             below, at = at - 1, last_of(line)
         return True
 
+    def _seek_removal(self) -> str | None:
+        """Return the id of the newest removal, by the lines that point back to it."""
+        whole = self._backwards(b"\n", self.size) + 1
+        newest = self._line_before(whole)
+        if newest < self.start:
+            raise _Unclear
+        line = self.line_at(newest)
+        if not ends_commit(line, len(line)):
+            raise _Unclear
+        at = newest if takes_away(line) else last_of(line)
+        while at:
+            line = self.line_at(at)
+            if not takes_away(line):
+                raise _Unclear
+            for kind, what in says(line):
+                if kind == "removed":
+                    return Removal.from_json(what).id
+            at = last_of(line)
+        raise _Unclear  # each log begins with one
+
     def _backwards(self, what: bytes, end: int) -> int:
         """Return the last place before *end* where *what* begins and ends, or -1."""
         step = _FIRST_STEP
@@ -349,6 +369,11 @@ class LogView(View):
         return self.history
 
     def last_removal(self) -> str | None:
+        if not self.is_filled:
+            try:
+                return self._seek_removal()
+            except _Unclear:
+                pass
         return self.index.last_removal()
 
     def catch_up(self, size: int) -> None:
