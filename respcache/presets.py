@@ -7,7 +7,7 @@
 
     tools = ToolCache("tools.jsonl", **CODING_AGENT)
 
-The names are those of Claude Code, Gemini CLI and docker-agent. A shell command has
+The names are those of Claude Code, Codex, Gemini CLI and docker-agent. A shell command has
 unknown effects, unless it is one of a few that only look. What is named nowhere has
 unknown effects, too.
 """
@@ -48,6 +48,7 @@ HARMLESS = (
     "git branch",
     "git rev-parse *",
 )
+_PATCHES = tuple(f"*** {what}: " for what in ("Add File", "Update File", "Delete File", "Move to"))
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./,:=@+^ ")
 # These options of git write a file, or run a program of the repository's choice.
 _ACTING = ("--output", "--ext-diff", "--textconv", "--open-files", "--show-signature")
@@ -137,6 +138,18 @@ def shell(arguments: Mapping[str, Any], cwd: str) -> tuple[()] | None:
     return () if commands and all(map(is_harmless, commands)) else None
 
 
+def patched(arguments: Mapping[str, Any], cwd: str) -> list[str] | None:
+    """Return the files that a patch of Codex names, by their old names and their new ones."""
+    patch = _first(arguments, ("command", "input", "patch"))
+    paths = [
+        line[len(start) :].strip()
+        for line in (patch or "").splitlines()
+        for start in _PATCHES
+        if line.startswith(start)
+    ]
+    return paths if paths and all(paths) else None
+
+
 CODING_AGENT: dict[str, Any] = {
     "reads": {
         # Claude Code
@@ -169,6 +182,7 @@ CODING_AGENT: dict[str, Any] = {
         "write_file": one_file,
         "run_shell_command": shell,
         "shell": shell,
+        "apply_patch": patched,
     },
     "neutral": {"TodoWrite", "TodoRead", "ExitPlanMode", "AskUserQuestion", "think", "write_todos"},
 }

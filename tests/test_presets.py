@@ -454,3 +454,25 @@ class TestCodingAgent:
         world("Write", file_path="docs/d.md", content="three")
 
         assert world("read_many_files", paths=["src/a.py", folder]).content == ["one", "three"]
+
+
+class TestPatch:
+    """What Codex' tool for edits hands over."""
+
+    def test_names_the_files_that_it_adds_changes_moves_and_deletes(self) -> None:
+        patch = (
+            "*** Begin Patch\n*** Update File: src/a.py\n*** Move to: src/b.py\n@@\n-x\n+y\n"
+            "*** Add File: new file.py\n+*** Delete File: no.py\n*** Delete File: old.py\n*** End Patch\n"
+        )
+
+        found = WRITES["apply_patch"]({"command": patch}, "/work")
+
+        assert found == ["src/a.py", "src/b.py", "new file.py", "old.py"]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [{}, {"command": ""}, {"command": "*** Update File: \n"}, {"command": ["apply_patch"]}],
+        ids=["nothing", "empty", "no-name", "no-text"],
+    )
+    def test_without_names_touches_what_nobody_knows(self, arguments: dict[str, Any]) -> None:
+        assert WRITES["apply_patch"](arguments, "/work") is None
