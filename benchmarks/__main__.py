@@ -13,7 +13,7 @@ from ._harness import FULL, QUICK, SMOKE
 from ._plots import FOLDER, draw, is_possible
 from ._progress import watched
 
-NAMES = ("hit", "document", "cold", "lock", "stores", "after", "growth", "tools")
+NAMES = ("hit", "document", "cold", "lock", "stores", "after", "growth", "tools", "hook")
 
 
 def main() -> None:

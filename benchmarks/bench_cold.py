@@ -79,12 +79,12 @@ class Job:
 
 
 def run(effort: Effort, folder: Path) -> list[Table]:
-    python = _bare_interpreter(folder / "python")
+    python = bare_interpreter(folder / "python")
     jobs = list(_jobs(effort, folder))
     return [_table(name, [python, *flags], jobs, effort.rounds) for name, flags in _FLAGS.items()]
 
 
-def _bare_interpreter(folder: Path) -> str:
+def bare_interpreter(folder: Path) -> str:
     builder = venv.EnvBuilder(symlinks=os.name != "nt")
     builder.create(folder)
     return str(builder.ensure_directories(folder).env_exe)
@@ -92,20 +92,16 @@ def _bare_interpreter(folder: Path) -> str:
 
 def _jobs(effort: Effort, folder: Path) -> Iterator[Job]:
     for label, codes in _IMPORTS.items():
-        programs = {
-            name: _program(name, code) for name, code in codes.items() if is_installed(name)
-        }
+        programs = {name: program(name, code) for name, code in codes.items() if is_installed(name)}
         yield Job(label, programs)
     for entries in effort.counts(_SIZES, effort.most):
         names = [
             name for name in _LOOKUPS if is_installed(name) and entries <= _MOST.get(name, entries)
         ]
-        paths = {name: _fill(name, f"{folder}/{entries}", entries) for name in names}
+        paths = {name: fill(name, f"{folder}/{entries}", entries) for name in names}
         for kind, number, status in (("hit", entries // 2, 0), ("miss", entries, 1)):
             programs = {
-                name: _program(
-                    name, _LOOKUPS[name].format(path=paths[name], asked=question(number))
-                )
+                name: program(name, _LOOKUPS[name].format(path=paths[name], asked=question(number)))
                 + "\nraise SystemExit(response is None)"
                 for name in names
             }
@@ -113,7 +109,7 @@ def _jobs(effort: Effort, folder: Path) -> Iterator[Job]:
             yield Job(f"{kind}, {entries:,} entries", programs, status, reaches)
 
 
-def _fill(name: str, path: str, entries: int) -> str:
+def fill(name: str, path: str, entries: int) -> str:
     """Store *entries* with the contender *name*, and return where it has them."""
     contender = contenders.load(name)
     handle = contender.open(path, fsync=False)
@@ -122,7 +118,7 @@ def _fill(name: str, path: str, entries: int) -> str:
     return str(contender.where(path))
 
 
-def _program(name: str, code: str) -> str:
+def program(name: str, code: str) -> str:
     """Return *code*, with the folder of the library of the contender *name*."""
     spec = find_spec(SUBJECT if name == LOG else name)
     if spec is None or spec.origin is None or name == "sqlite3":

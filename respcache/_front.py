@@ -7,10 +7,9 @@ import time
 
 from ._config import check
 from ._entry import Entry
-from ._index import Put, Ticket
+from ._index import PENDING, REFUSED, SAME, STORED, Put, Ticket
 from ._json import decode
 from ._keys import digest, scope_of
-from ._plan import PENDING, REFUSED, SAME, STORED
 from ._rules import LONGEST, Removal, is_fresh, is_past, stricter
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, REFRESH, are_set, is_on

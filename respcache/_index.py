@@ -7,17 +7,19 @@ itself) and a way to read it. What a commit does to an index is decided by
 
 from __future__ import annotations
 
-from ._pathindex import PathIndex
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
     from ._entry import Entry
+    from ._pathindex import PathIndex
     from ._rules import Removal
 
-__all__ = ["Index", "Put", "Ticket"]
+__all__ = ["PENDING", "REFUSED", "SAME", "STORED", "Index", "Put", "Ticket"]
+
+# What became of a put.
+STORED, SAME, REFUSED, PENDING = "stored", "same", "refused", "pending"
 
 _NEVER = float("inf")
 
@@ -197,6 +199,8 @@ class Index:
         found = dict.fromkeys(key for key in removal.keys if key in self.items)
         if removal.paths and self._paths:
             if self._places is None:
+                from ._pathindex import PathIndex  # lookups do without
+
                 self._places = PathIndex()
                 for key, paths in self._paths.items():
                     self._places.add(key, paths)

@@ -21,7 +21,7 @@ from .hook import Options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Installation", "command_of", "default_settings", "install"]
+__all__ = ["Installation", "command_of", "default_settings", "install", "words_of"]
 
 _START = (
     "import sys; sys.path.append(sys.argv.pop(1)); from respcache.hook import main; main()",
@@ -124,7 +124,7 @@ def install(
     path = default_settings(host) if settings is None else os.path.abspath(os.fspath(settings))
     made = Installation(host, path, _text({"hooks": wanted}, "  ") + "\n")
     if host == CODEX:
-        made.notify = f"notify = {_text(_words(asked), None)}\n"
+        made.notify = f"notify = {_text(words_of(asked), None)}\n"
     _merge(made, wanted, write)
     return made
 
@@ -141,7 +141,7 @@ def default_settings(host: str) -> str:
 
 def command_of(options: Sequence[str]) -> str:
     """Return the command that runs the hook with *options*, for the shell of this system."""
-    words = _words(options)
+    words = words_of(options)
     if os.name == "nt":
         from subprocess import list2cmdline
 
@@ -151,7 +151,8 @@ def command_of(options: Sequence[str]) -> str:
     return join(words)
 
 
-def _words(options: Sequence[str]) -> list[str]:
+def words_of(options: Sequence[str]) -> list[str]:
+    """Return the words of the command that runs the hook with *options*."""
     if os.name == "nt":  # where what is needed besides lies in other folders, maybe
         return [sys.executable, "-I", "-c", _START[1], *options]
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -7,6 +7,7 @@ sees its own steps: what it removed is gone for its later puts.
 
 from __future__ import annotations
 
+from ._index import PENDING, REFUSED, SAME, STORED
 from ._rules import Removal, stricter
 
 TYPE_CHECKING = False
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from ._index import Index, Put
 
 __all__ = ["PENDING", "REFUSED", "SAME", "STORED", "Plan"]
-
-# What became of a put.
-STORED, SAME, REFUSED, PENDING = "stored", "same", "refused", "pending"
-
 
 _NO_LIMIT = float("inf")
 

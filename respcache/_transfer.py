@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 
 from ._entry import Entry, new_entry, with_line
-from ._index import Put
+from ._index import STORED, Put
 from ._keys import flat_key, key_head, scope_of
-from ._plan import STORED
 from ._rules import is_fresh
 from ._stores import FormatSwitched, format_of, new_id, open_store
 from ._switches import DISABLE, READONLY, are_set, is_on

@@ -19,7 +19,7 @@ import pytest
 pytestmark = pytest.mark.xdist_group("processes")
 
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = ["hit", "document", "cold", "lock", "stores", "after", "growth", "tools"]
+NAMES = ["hit", "document", "cold", "lock", "stores", "after", "growth", "tools", "hook"]
 CONTENDERS = ["respcache", "respcache log", "sqlite3", "files"]
 CONTENDERS += [name for name in ("diskcache", "lmdb") if find_spec(name)]
 

@@ -28,7 +28,6 @@ from .._index import Index
 from .._json import encode, scan
 from .._lock import Descriptor
 from .._paths import signature
-from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
@@ -38,6 +37,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
+
+    from .._plan import Plan
 
     _Before = tuple[Index, int, dict[str, Entry], int]
 

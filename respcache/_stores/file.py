@@ -15,10 +15,9 @@ from abc import ABC, abstractmethod
 from stat import S_ISLNK
 
 from .._atomic import make_folder, refuse_mount_point, set_aside, sweep
-from .._index import Index, Put, Ticket
+from .._index import PENDING, SAME, STORED, Index, Put, Ticket
 from .._lock import Descriptor, FileLock, make_lock, on_fork
 from .._paths import signature
-from .._plan import PENDING, SAME, STORED, Plan
 from ..errors import LockTimeoutError, StoreError
 from . import new_id
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from .._entry import Entry
     from .._paths import Signature
+    from .._plan import Plan
     from .._rules import Removal
 
     T = TypeVar("T")
@@ -446,6 +446,8 @@ class FileStore(ABC):
         return self._plan_for(view.index, view)
 
     def _plan_for(self, index: Index, view: View) -> Plan:
+        from .._plan import Plan  # lookups do without
+
         return Plan(
             index,
             size=self._size,

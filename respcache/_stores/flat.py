@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 
 from .._entry import Entry
-from .._index import Index, Put
+from .._index import REFUSED, Index, Put
 from .._json import quote
-from .._plan import REFUSED, Plan
 from ..errors import StoreError, UncacheableError
 from . import FormatSwitched
 from .document import DocumentStore, parse_object, salvage, text_of
@@ -23,6 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
+
+    from .._plan import Plan
 
 __all__ = ["FlatStore"]
 

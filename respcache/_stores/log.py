@@ -25,7 +25,6 @@ from .._index import Index, Put
 from .._json import encode
 from .._lock import Descriptor, FileLock
 from .._paths import signature
-from .._plan import Plan
 from .._rules import Removal
 from ..errors import StoreError
 from . import FormatSwitched
@@ -48,6 +47,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any, TypeVar
+
+    from .._plan import Plan
 
     T = TypeVar("T")
 
