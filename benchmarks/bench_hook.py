@@ -97,7 +97,7 @@ def run(effort: Effort, folder: Path) -> list[Table]:
         for name, command in job.commands.items()
     }
     runs["", _BASE] = partial(timed, None, ["-I", "-c", "pass"])
-    values = by_turns("hook", effort.rounds, runs)
+    values = by_turns("hook, at a prompt", effort.rounds, runs)
     groups = []
     for job in jobs:
         own = {_BASE: values["", _BASE]} | {name: values[job.label, name] for name in job.commands}
