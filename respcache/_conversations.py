@@ -14,8 +14,8 @@ is more than what the event itself asks for.
     {"ended": true}
 
 A line that a killed process has left half is passed over. Files are 0600 in a folder
-of 0700; the oldest go when there are too many. Losing one costs its answers: nothing
-is served or kept for a prompt of which it is not known that it is the first.
+of 0700; the oldest go when there are too many. Of a conversation whose file is gone,
+the host's transcript still tells that it is not at its first prompt.
 """
 
 from __future__ import annotations

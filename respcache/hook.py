@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ._front import Hit
     from ._hosts import Event
 
-__all__ = ["ON_HIT", "Options", "main"]
+__all__ = ["FLAGS", "ON_HIT", "VALUES", "Options", "main"]
 
 ON_HIT = ("context", "block", "answer")
 _BUDGET = 2.0
@@ -39,8 +39,8 @@ _RESERVE = 0.1  # of the budget, for what comes after a wait for a lock
 _GRACE = 0.2  # seconds for cleaning up, after which the process ends anyhow
 _LARGEST = 1 << 26  # bytes of an event; a larger one is none
 
-_FLAGS = {"--any-turn", "--shared", "--keep-on-edit", "--debug"}
-_VALUES = {"--path", "--host", "--on-hit", "--budget", "--tools"}
+FLAGS = {"--any-turn", "--shared", "--keep-on-edit", "--debug"}
+VALUES = {"--path", "--host", "--on-hit", "--budget", "--tools"}
 
 
 class _OutOfTime(BaseException):
@@ -82,9 +82,9 @@ class Options:
         while left:
             word = left.pop(0)
             name, equals, value = word.partition("=")
-            if word in _FLAGS:
+            if word in FLAGS:
                 setattr(self, word[2:].replace("-", "_"), True)
-            elif name in _VALUES:
+            elif name in VALUES:
                 if not equals:
                     if not left or left[0].startswith("--"):
                         raise ConfigError(f"{name}: give it a value")
@@ -93,7 +93,7 @@ class Options:
             elif word.startswith("{") and not self.payload:
                 self.payload = word
             else:
-                known = ", ".join(sorted(_FLAGS | _VALUES))
+                known = ", ".join(sorted(FLAGS | VALUES))
                 raise ConfigError(f"{word!r}: no option of the hook; it has {known}")
 
     def _set(self, name: str, value: str) -> None:

@@ -457,3 +457,40 @@ class TestFile:
 
         with pytest.raises(StoreError, match="can't be read"):
             put(settings)
+
+
+PAGE = (Path(respcache.__file__).parents[1] / "docs" / "hooks.md").read_text("utf-8")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the page shows paths of Unix")
+class TestPage:
+    """docs/hooks.md shows what install-hook does."""
+
+    @pytest.fixture(autouse=True)
+    def _short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The page has the short command; all else must be as it is written."""
+        monkeypatch.setattr(_install, "words_of", lambda options: ["respcache", "hook", *options])
+
+    def blocks(self, language: str) -> list[str]:
+        return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+    @pytest.mark.parametrize(("number", "host"), list(enumerate(WRITTEN)))
+    def test_shows_the_json_of_each_host(self, number: int, host: str, settings: Path) -> None:
+        made = install(host, settings=settings, options=["--path", "/home/ada/answers.jsonl"])
+
+        assert self.blocks("json")[number] == made.snippet
+        assert len(self.blocks("json")) == len(WRITTEN)
+
+    def test_shows_the_yaml_and_the_toml(self, settings: Path) -> None:
+        options = ["--path", "/home/ada/answers.jsonl"]
+
+        assert self.blocks("yaml") == [install("docker-agent", options=options).snippet]
+        assert self.blocks("toml") == [install("codex", settings=settings, options=options).notify]
+
+    def test_names_every_option(self) -> None:
+        from respcache.hook import FLAGS, ON_HIT, VALUES
+
+        for option in (*FLAGS, *VALUES):
+            assert f"`{option}" in PAGE
+        for mode in ON_HIT:
+            assert f"| `{mode}`" in PAGE
