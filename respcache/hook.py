@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if not _is_debugged(given):
             sys.stderr = _Nowhere()  # warnings of the library are for others
-        _run(given, began)
+        _run(given, began, arguments is None)
     except BaseException as error:  # noqa: BLE001 - nothing may reach the agent
         _say(error)
     finally:
@@ -175,10 +175,10 @@ def _say(what: object) -> None:
         pass
 
 
-def _run(given: list[str], began: float) -> None:
+def _run(given: list[str], began: float, ends: bool) -> None:
     options = Options(given)
     end = began + options.budget
-    disarm = _arm(options.budget)
+    disarm = _arm(options.budget, ends)
     try:
         output = _answer(options, lambda: end - monotonic() - options.budget * _RESERVE)
     finally:
@@ -191,12 +191,16 @@ def _run(given: list[str], began: float) -> None:
 # Time.
 
 
-def _arm(seconds: float) -> Callable[[], None]:
-    """Have this process stop after *seconds*; return what calls that off."""
+def _arm(seconds: float, ends: bool) -> Callable[[], None]:
+    """Have :class:`_OutOfTime` raised after *seconds*; return what calls that off.
+
+    *ends*: whether the process is to end, soon after, if it still goes on then.
+    """
     try:
         # The signal module would load enum.
         from _signal import (  # type: ignore[import-not-found]
             ITIMER_REAL,
+            SIG_DFL,
             SIGALRM,
             setitimer,
             signal,
@@ -215,11 +219,11 @@ def _arm(seconds: float) -> Callable[[], None]:
         before = signal(SIGALRM, stop)
     except ValueError:  # not the main thread
         return _watch(seconds)
-    setitimer(ITIMER_REAL, seconds, _GRACE)
+    setitimer(ITIMER_REAL, seconds, _GRACE if ends else 0)
 
     def disarm() -> None:
         setitimer(ITIMER_REAL, 0)
-        signal(SIGALRM, before)
+        signal(SIGALRM, SIG_DFL if before is None else before)  # None: one that C has set
 
     return disarm
 
@@ -297,7 +301,7 @@ def _answer(options: Options, left: Callable[[], float]) -> bytes | None:
     from ._hosts import detect, read
     from ._switches import DISABLE, are_set, is_on
 
-    text = options.payload or _input().decode()
+    text = options.payload or _input().decode(errors="replace")
     if are_set() and is_on(DISABLE):
         return None
     payload = _decoded(text)

@@ -683,6 +683,20 @@ class TestTrouble:
         assert not agent.path.exists()
 
     @in_a_log
+    def test_bytes_that_are_no_text_do_not_hide_a_change(
+        self, agent: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The output of a tool is in the event, too."""
+        agent.turn("claude")
+        text = (DATA / "claude-PostToolUse-Bash.json").read_bytes()
+        (tmp_path / "event").write_bytes(text.replace(b'"stdout": ""', b'"stdout": "\xff"'))
+        with (tmp_path / "event").open() as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            main(["--path", str(agent.path)])
+
+        assert agent.kept == {}
+
+    @in_a_log
     def test_byte_order_mark_is_no_garbage(self, agent: Host) -> None:
         agent.turn("claude")
         text = json.dumps(
