@@ -6,7 +6,7 @@ answer as context for the model. Against ``python -I -c pass``, and against hook
 are written by hand on diskcache and on SQLite and keep their notes in the same place.
 The interpreter is that of a bare virtual environment, as for ``cold``; each program
 adds the one folder that it needs to ``sys.path``. respcache runs by the command that
-``install-hook`` writes, which does without ``site``. Every prompt is the first of its
+``install-hook`` writes, which does without ``site``, and as the ``respcache`` script. Every prompt is the first of its
 conversation.
 """
 
@@ -31,7 +31,11 @@ from .bench_cold import bare_interpreter, fill, program
 _SIZES = (1_000, 100_000)
 _MOST = {SUBJECT: 10_000}  # a document is for fewer
 _BASE = "pass"
-_REACHES = {("hit", 1_000): [Reach(1.6, _BASE), Reach(1.6, _BASE, LOG)]}
+_SCRIPT = "import sys; from respcache.cli import main; sys.exit(main())"
+_REACHES = {
+    ("hit", 1_000): [Reach(1.6, _BASE), Reach(1.6, _BASE, LOG)],
+    ("hit, by the script", 1_000): [Reach(2.2, _BASE), Reach(2.2, _BASE, LOG)],
+}
 
 # What a hook does by hand: no more than the event asks for.
 _BY_HAND = """
@@ -122,6 +126,19 @@ def _jobs(effort: Effort, folder: Path) -> Iterator[_Job]:
                 {name: _command(name, paths[name]) for name in names},
                 _REACHES.get((kind, entries), ()),
             )
+        kind = "hit, by the script"
+        yield _Job(
+            f"{kind}, {entries:,} entries",
+            question(entries // 2),
+            True,
+            {name: _script(name, paths[name]) for name in names if name not in _LOOKS},
+            _REACHES.get((kind, entries), ()),
+        )
+
+
+def _script(name: str, path: str) -> list[str]:
+    """Return what the script does that installers make of the entry point."""
+    return ["-I", "-c", program(name, _SCRIPT), "hook", "--path", path, "--shared"]
 
 
 def _command(name: str, path: str) -> list[str]:
