@@ -139,6 +139,8 @@ class Conversation:
         if turn is not None and turns and turns[-1].name == turn:
             return None  # it was told before: the hook is there twice
         is_first = bool(self._file) and not turns and not _has_spoken(transcript)
+        if is_first and not transcript and _is_readonly():
+            is_first = False  # no note may be made, so none says anything
         if not (is_first or self._any_turn):
             self._add({"prompt": None, "turn": turn})
             return None

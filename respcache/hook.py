@@ -321,7 +321,9 @@ def _answer(options: Options, left: Callable[[], float]) -> bytes | None:
         left=left,
     )
     if event.kind == "answer":
-        why = conversation.answered(event.prompt, event.turn, event.answer, event.refusal)
+        why: str | None = event.refusal
+        if not event.is_inner:  # an inner agent's end is not that of the turn
+            why = conversation.answered(event.prompt, event.turn, event.answer, event.refusal)
         if why is not None:
             _say(f"not kept: {why}")
         return None

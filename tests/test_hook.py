@@ -247,6 +247,14 @@ class TestNotStored:
 
         assert agent.kept == {QUESTION: ANSWER}
 
+    @in_a_log
+    def test_end_of_a_subagent_is_not_that_of_the_turn(self, agent: Host) -> None:
+        agent.send(PROMPT["claude"])
+        agent.send(END["claude"], agent_id="a1", last_assistant_message="Found it.")
+        agent.send(END["claude"])
+
+        assert agent.kept == {QUESTION: ANSWER}
+
     @each_host
     @in_a_log
     def test_follow_up(self, agent: Host, host: str) -> None:
@@ -970,6 +978,16 @@ class TestSwitches:
         agent.send(SHELL["claude"], session="s2")
 
         assert {each: each.stat() for each in agent.path.parent.rglob("*")} == before
+
+    @in_a_log
+    def test_read_only_serves_nothing_where_only_notes_tell_what_is_first(
+        self, agent: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        agent.turn("docker-agent")
+        monkeypatch.setenv("RESPCACHE_READONLY", "1")
+
+        assert agent.send(PROMPT["docker-agent"], session="s2") is None
+        assert agent.send(PROMPT["docker-agent"], "--any-turn", session="s2") is not None
 
     def test_read_only_serves_nothing_that_waits_for_its_eviction(
         self, agent: Host, hold: Callable[[], None], monkeypatch: pytest.MonkeyPatch
