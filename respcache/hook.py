@@ -378,13 +378,15 @@ def _forget(event: Event, conversation: Conversation, options: Options) -> None:
     paths = [event.path] if event.kind == "file" else _touched(event)
     if not paths or paths == [""]:
         return
-    if event.kind == "tool":
-        conversation.wrote()
     folder = event.cwd or os.getcwd()
-    conversation.forget(
-        [os.path.join(folder, os.path.expanduser(path)) for path in paths],
-        _tools_beside(options),
-    )
+    try:
+        if event.kind == "tool":
+            conversation.wrote()
+    finally:  # also where that could not be noted
+        conversation.forget(
+            [os.path.join(folder, os.path.expanduser(path)) for path in paths],
+            _tools_beside(options),
+        )
 
 
 def _touched(event: Event) -> list[str]:

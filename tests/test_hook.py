@@ -618,6 +618,19 @@ class TestForget:
 
         assert agent.kept == {}
 
+    def test_write_that_can_not_be_noted_forgets_all_the_same(
+        self, agent: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        agent.send(PROMPT["claude"])
+
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(_conversations, "_append", refuse)
+        agent.send(EDIT["claude"])
+
+        assert agent.kept == {}
+
     def test_kept_on_edit_stays(self, agent: Host) -> None:
         agent.turn("claude", "--keep-on-edit", session="s1", last_assistant_message="For ever.")
         agent.send(SHELL["claude"], session="s2")
