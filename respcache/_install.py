@@ -172,7 +172,7 @@ def _complete(host: str, options: Sequence[str]) -> list[str]:
         raise ConfigError(f"--host={asked.host}: contradicts {host}")
     path = asked.path
     if not path:
-        from .cli import default_path
+        from ._paths import default_path
 
         path = default_path()
     made = ["--path", os.path.abspath(os.path.expanduser(path)), "--host", host]

@@ -31,8 +31,8 @@ from ._stores.document import (
     _take_header,
     parse_object,
     text_of,
-    version_of,
 )
+from ._stores.file import version_of
 from ._stores.log_lines import (
     TORN,
     TRAILER,

@@ -26,9 +26,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command with *args*, by default those of the process, and exit."""
     given = sys.argv[1:] if args is None else list(args)
     if given[:1] == ["hook"]:
-        from .hook import main as hook  # type: ignore[import-not-found, unused-ignore]
+        from .hook import main as hook
 
-        hook(given[1:])
+        hook(None if args is None else given[1:])
         return
     try:
         import rich  # noqa: F401

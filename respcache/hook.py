@@ -337,7 +337,7 @@ def _default_path() -> str:
     asked = os.environ.get("RESPCACHE_PATH")
     if asked:
         return os.path.expanduser(asked)
-    from .cli import default_path  # which costs more than all else here
+    from ._paths import default_path  # which costs more than all else here
 
     return default_path()
 

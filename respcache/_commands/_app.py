@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import _asking, _looking, _moving, _replaying, _tending
+from . import _asking, _hooking, _looking, _moving, _replaying, _tending
 from ._session import session_of
 
 __all__ = ["make_app"]
@@ -49,7 +49,10 @@ def make_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(_options)
-    for commands in (_asking, _looking, _tending, _moving, _replaying):
+    for commands in (_asking, _looking, _tending, _moving, _replaying, _hooking):
         for name, function in commands.COMMANDS.items():
             app.command(name)(function)
+    # Reached before this where it stands first; its options are its own to read.
+    passing = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command("hook", context_settings=passing)(_hooking.hook)
     return app
