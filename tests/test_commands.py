@@ -221,8 +221,18 @@ def test_file_of_a_newer_version_is_one_line_that_says_what_to_do(
     assert (tmp_path / "a.json").read_text() == '{"respcache": 99}'
 
 
-def test_debug_shows_the_trace_of_an_error(run: Any, tmp_path: Path) -> None:
-    done = run("--debug", "import", tmp_path / "none.json", "--path", tmp_path / "a.json")
+def test_debug_behind_the_end_of_options_is_what_was_asked(run: Any, tmp_path: Path) -> None:
+    asked = ("--path", tmp_path / "a.json", "--", "--debug")
+    run("set", *asked, "answer")
+
+    assert run("get", *asked).out == "answer\n"
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["first", "last"])
+def test_debug_shows_the_trace_of_an_error(run: Any, tmp_path: Path, is_last: bool) -> None:
+    args = ["import", tmp_path / "none.json", "--path", tmp_path / "a.json"]
+
+    done = run(*args, "--debug") if is_last else run("--debug", *args)
 
     assert done.code == 1
     assert "Traceback (most recent call last)" in done.err

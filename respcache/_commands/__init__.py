@@ -21,7 +21,10 @@ _INTERRUPTED = 130
 
 
 def run(args: Sequence[str]) -> int:
-    """Run the command with *args*, and return its exit code."""
+    """Run the command with *args*, and return its exit code.
+
+    ``--debug`` may stand anywhere, since who sees an error adds it at the end.
+    """
     from ._app import make_app
     from ._session import Session
 
@@ -31,7 +34,7 @@ def run(args: Sequence[str]) -> int:
     logger.addHandler(talk)
     before, logger.propagate = logger.propagate, False
     try:
-        code = _run(make_app(), args, session, talk)
+        code = _run(make_app(), _debug_first(args), session, talk)
     finally:
         logger.propagate = before
         logger.removeHandler(talk)
@@ -39,6 +42,15 @@ def run(args: Sequence[str]) -> int:
         say(f"respcache: {one_line(text)}")
     _forget_what_is_not_written()
     return code
+
+
+def _debug_first(args: Sequence[str]) -> list[str]:
+    options = list(args)
+    rest = options[options.index("--") :] if "--" in options else []
+    options = options[: len(options) - len(rest)]
+    if "--debug" in options:
+        options = ["--debug", *(each for each in options if each != "--debug")]
+    return options + rest
 
 
 class _Talk(logging.Handler):

@@ -99,6 +99,7 @@ with Cache(practice, fsync=False) as cache:
     cache.get_or_call("q", lambda: "a")
     cache.store("q", "b")
     cache.forget("q")
+    cache.store("q", "c", paths=[practice])
     cache.invalidate(practice)
 
 cache = Cache(path, fsync=True)
