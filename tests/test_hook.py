@@ -845,7 +845,7 @@ class TestTrouble:
     ) -> None:
         assert ANSWER in context_of(agent.send(PROMPT["claude"]))  # a look takes no lock
 
-        agent.send(END["claude"], "--budget=0.05", "--debug", last_assistant_message="new")
+        agent.send(END["claude"], "--budget=0.5", "--debug", last_assistant_message="new")
 
         assert agent.kept == {QUESTION: ANSWER}
         assert HELD in capfd.readouterr().err
@@ -853,10 +853,10 @@ class TestTrouble:
     def test_eviction_that_had_no_lock_is_made_up_for_before_anything_is_served(
         self, agent: Host, hold: Callable[[], None]
     ) -> None:
-        agent.send(EDIT["claude"], "--budget=0.05")
+        agent.send(EDIT["claude"], "--budget=0.5")
 
         assert agent.kept == {QUESTION: ANSWER}
-        assert agent.send(PROMPT["claude"], "--budget=0.05", session="s2") is None
+        assert agent.send(PROMPT["claude"], "--budget=0.5", session="s2") is None
 
         hold()
 
@@ -870,7 +870,7 @@ class TestTrouble:
     ) -> None:
         monkeypatch.setattr(_conversations, "_MOST_NOTES", 2)
         for _ in range(5):
-            agent.send(EDIT["claude"], "--budget=0.02", tool_input={"file_path": "/elsewhere"})
+            agent.send(EDIT["claude"], "--budget=0.2", tool_input={"file_path": "/elsewhere"})
         notes = list(agent.path.parent.glob("*.sessions/evictions/*"))
 
         assert len(notes) == 3
@@ -1005,7 +1005,7 @@ class TestSwitches:
     def test_read_only_serves_nothing_that_waits_for_its_eviction(
         self, agent: Host, hold: Callable[[], None], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        agent.send(EDIT["claude"], "--budget=0.05")
+        agent.send(EDIT["claude"], "--budget=0.5")
         hold()
         monkeypatch.setenv("RESPCACHE_READONLY", "1")
 

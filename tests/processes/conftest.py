@@ -226,6 +226,14 @@ class Agent(Child):
         return self.hear()
 
 
+@pytest.fixture(autouse=True)
+def _long_ones_unmeasured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no coverage slow down the children of long tests: others run the same lines."""
+    if request.node.get_closest_marker("long"):
+        for name in ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG"):
+            monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where the shared file will be, in a folder that holds nothing else."""

@@ -302,7 +302,7 @@ def test_input_that_never_ends_is_left_within_the_budget(
         done = subprocess.run(
             [
                 *(sys.executable, "-c", f"import sys; sys.path.insert(0, {PACKAGE!r}); {source}"),
-                *(*options, "--budget=0.2"),
+                *(*options, "--budget=0.6"),
             ],
             stdin=reader,
             capture_output=True,
@@ -320,8 +320,8 @@ def test_lock_of_a_stopped_process_does_not_stop_the_agent(
 ) -> None:
     with open(f"{options[1]}.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        edit = run("", "--budget=0.2", input=event("claude-PostToolUse-Edit", work, "s1").encode())
-        shell = run("", "--budget=0.2", input=event("claude-PostToolUse-Bash", work, "s1").encode())
+        edit = run("", "--budget=0.6", input=event("claude-PostToolUse-Edit", work, "s1").encode())
+        shell = run("", "--budget=0.6", input=event("claude-PostToolUse-Bash", work, "s1").encode())
 
     assert [(done.returncode, done.stdout, done.stderr) for done in (edit, shell)] == [
         (0, b"", b"")
