@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from copy import deepcopy
 
 from ._atomic import APPEND, write
 from ._json import encode
@@ -60,6 +61,20 @@ class Item:
         self.at = at
         self.rest = rest
         self.line = line
+
+    def copy(self, inputs: list[str] | None = None) -> Item:
+        """Return an item of its own, with other *inputs* if they are given."""
+        return Item(
+            self.step,
+            self.model,
+            self.prompt,
+            list(self.inputs if inputs is None else inputs),
+            deepcopy(self.digest),
+            deepcopy(self.context),
+            self.at,
+            deepcopy(self.rest),
+            self.line,
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self.rest[name] if name in self.rest else getattr(self, name)

@@ -23,6 +23,7 @@ from inspect import isawaitable
 from shutil import copy2
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
+from zoneinfo import TZPATH
 
 from ._admission import Leaf, Step, admit
 from ._call import awaited
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["CHANGED", "Rehearsal"]
 
 CHANGED = b"\nchanged by a replay\n"
-_MACHINERY = ("importlib", "linecache", "tokenize", "zoneinfo", "mimetypes", "gettext", "platform")
+_MACHINERY = ("importlib", "linecache", "tokenize", "mimetypes", "gettext", "platform")
 _DEEPEST = 40  # frames
 _WIDEST = 60  # letters of an output that a report shows
 
@@ -183,7 +184,7 @@ class Rehearsal:
         self._item, self._rans = item, []
         result = None
         try:
-            made = self._run(item, self._cache_for(item.model))
+            made = self._run(item.copy(), self._cache_for(item.model))
             if isawaitable(made):
                 from asyncio import run
 
@@ -193,9 +194,12 @@ class Rehearsal:
         except UncacheableError as error:
             result = None
             self._note("run", f"{_where(item)}: what it gives is no JSON value ({error})")
-        except Exception as error:  # noqa: BLE001 - it is the user's, and is told
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the user's, and is told
             if not may_fail:
                 self._note("run", f"{_where(item)}: {type(error).__name__}: {error}")
+        else:
+            if not self._rans:
+                self._note("run", f"{_where(item)}: runs no step with the cache that it is given")
         return self._rans, result
 
     def _cache_for(self, model: str) -> StepCache:
@@ -444,17 +448,7 @@ class _Copies:
             if not os.path.exists(copy):
                 _copy(source, copy, ())
             inputs.append(copy)
-        return Item(
-            item.step,
-            item.model,
-            item.prompt,
-            inputs,
-            item.digest,
-            item.context,
-            item.at,
-            item.rest,
-            item.line,
-        )
+        return item.copy(inputs)
 
     def original(self, path: str) -> str:
         return path[len(self._root) :] if _below(path, self._root) else path
@@ -528,7 +522,7 @@ def _below(path: str, folder: str) -> bool:
 
 
 _SYSTEM = [
-    *("/proc", "/dev", "/sys"),
+    *("/proc", "/dev", "/sys", *TZPATH),
     *dict.fromkeys(
         os.path.abspath(sysconfig.get_paths()[name])
         for name in ("stdlib", "platstdlib", "purelib", "platlib")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -615,6 +616,10 @@ def test_own_scratch_files_imports_and_uncached_steps_are_no_findings(pages, tmp
         def compute(_):
             import sys
             import tempfile
+            import zoneinfo
+
+            with contextlib.suppress(zoneinfo.ZoneInfoNotFoundError):
+                zoneinfo.ZoneInfo.no_cache("Europe/Berlin")
 
             sys.path.insert(0, str(tmp_path))
             import late_module
@@ -649,6 +654,33 @@ def test_item_that_can_not_be_run_is_told_with_its_line(pages):
 
     assert failed(report) == ["run"]
     assert check(report, "run").problems == ["line 2: KeyError: 'gone'"]
+
+
+def test_run_that_wants_to_exit_is_told(pages):
+    def leaves(item, steps):
+        raise SystemExit(3)
+
+    assert "line 1: SystemExit: 3" in str(replay(write(line()), leaves, hit_budget=0.0))
+
+
+def test_run_past_the_given_cache_is_told(pages):
+    mine = StepCache(model="m")
+
+    report = replay(write(line()), lambda item, steps: run(item, mine), hit_budget=0.0)
+
+    assert check(report, "run").problems == ["line 1: runs no step with the cache that it is given"]
+
+
+def test_item_is_the_run_s_own_to_change(pages):
+    def greedy(item, steps):
+        inputs = list(item.inputs)
+        item.inputs.append("more")
+        item.context["user"] = 2
+        return steps.run(SNIPPET, item.prompt, lambda _: "x", inputs=inputs)
+
+    recording = write(*[line(inputs=["pages/a.md"], context={"user": 1})] * 2)
+
+    assert_replay(recording, greedy, hit_budget=0.5)
 
 
 def test_result_that_is_no_json_is_told(pages):
