@@ -176,6 +176,7 @@ class Front:
         self._made_flights: Flights | None = None
         self._made_marks: RangeLock | None = None
         self._writing: set[str] = set()  # the writes of this object that have begun
+        self._has_missed_a_write = False  # while it was off
         asked = options["format"]
         self._open(
             None if self.path is None else format_of(self.path, asked), is_asked_for=asked == "flat"
@@ -434,6 +435,12 @@ class Front:
         if not names:
             return 0
         return self._remove("invalidate", named, lambda: Removal(new_id(), paths=names))
+
+    def _make_up(self) -> None:
+        """Forget everything if a write could not be told because the cache was off."""
+        if self._has_missed_a_write and not (are_set() and is_on(DISABLE)):
+            self._has_missed_a_write = False
+            self._invalidate_all()
 
     def _invalidate_all(self) -> int:
         """Forget all that this front has kept, and whatever else was read from files."""

@@ -62,14 +62,14 @@ class Snapshot:
 class Inputs:
     """Take snapshots of files and folders, and remember digests between them.
 
-    Args:
-        own: The cache's file. It and what stands beside it for its sake are no
-            inputs of the folder that they lie in: each output that is kept would
-            change what it was made of.
+    Attributes:
+        own: The cache's file, and others that it writes. They and what stands beside
+            them for their sake are no inputs of the folder that they lie in: each
+            output that is kept would change what it was made of.
     """
 
-    def __init__(self, own: str | None = None) -> None:
-        self._own = own
+    def __init__(self) -> None:
+        self.own: list[str] = []
         self._known: dict[str, tuple[Signature, str]] = {}
 
     def take(self, paths: dict[str, str]) -> Snapshot:
@@ -90,6 +90,7 @@ class Inputs:
 
     def _content(self, path: str, stamps: list[Any]) -> str:
         try:
+            _stamp_way(path, stamps)
             return self._of(path, stamps, ())
         except (OSError, ValueError) as error:
             raise UncacheableError("inputs", f"{path} can't be read: {error}") from None
@@ -99,11 +100,11 @@ class Inputs:
         try:
             status = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            stamps.append(None)
+            stamps.append(self._stamp_of_nearest(path))
             return "missing"
         identity = (status.st_dev, status.st_ino)
         names = None
-        if self._own is not None and stat.S_ISDIR(status.st_mode):
+        if self.own and stat.S_ISDIR(status.st_mode):
             names = self._without_own(path, identity)
         stamps.append(signature(status) if names is None else identity)
         if stat.S_ISREG(status.st_mode):
@@ -119,17 +120,36 @@ class Inputs:
         ]
         return "folder " + digest(encode(within, "inputs"))
 
+    def _stamp_of_nearest(self, path: str) -> Any:
+        """Return the stamp of the folder in which the missing *path* would appear, and go again.
+
+        Not of one in which we make files ourselves.
+        """
+        above = os.path.dirname(path)
+        while above != path:
+            try:
+                found = signature(os.stat(above))
+            except OSError:
+                above, path = os.path.dirname(above), above
+            else:
+                return found if self._own_names(found[:2]) == [] else found[:2]
+        return None
+
+    def _own_names(self, identity: tuple[int, int]) -> list[str]:
+        """Return the names of our files in the folder of that *identity*."""
+        return [
+            os.path.basename(real)
+            for real in map(os.path.realpath, self.own)
+            if _identity(os.path.dirname(real)) == identity
+        ]
+
     def _without_own(self, path: str, identity: tuple[int, int]) -> list[str] | None:
-        """Return the names in the folder *path* but the cache's; None: it is another folder."""
-        real = os.path.realpath(self._own or "")
-        try:
-            status = os.stat(os.path.dirname(real))
-        except OSError:
+        """Return the names in the folder *path* but our own; None: none of ours lies there."""
+        bases = self._own_names(identity)
+        if not bases:
             return None
-        if (status.st_dev, status.st_ino) != identity:
-            return None
-        base = os.path.basename(real)
-        return [name for name in os.listdir(path) if not _is_own(name, base)]
+        names = os.listdir(path)
+        return [name for name in names if not any(_is_own(name, base) for base in bases)]
 
     def _of_file(self, path: str) -> str:
         for _ in range(_TRIES):
@@ -153,6 +173,33 @@ class Inputs:
         raise UncacheableError("inputs", f"{path} is changing while it is read")
 
 
+def _stamp_way(path: str, stamps: list[Any]) -> None:
+    """Stamp the links on the way to *path*: one may lead elsewhere, and back, meanwhile.
+
+    Not the folders: others may make files there.
+    """
+    while True:
+        try:
+            status = os.lstat(path)
+        except OSError:
+            pass
+        else:
+            if stat.S_ISLNK(status.st_mode):
+                stamps.append(signature(status))
+        above = os.path.dirname(path)
+        if above == path:
+            return
+        path = above
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _is_own(name: str, base: str) -> bool:
     rest = name.removeprefix(base)
     return name.startswith(base) and (
@@ -172,17 +219,16 @@ def _read(fd: int) -> str:
 def named(paths: Any) -> dict[str, str]:
     """Return the absolute path of each of *paths*, one or several, by its name as it was given.
 
-    Sorted: inputs are a set. Absolute now, since a step may change the working folder.
+    In their order, which a step may go by. Absolute now, since it may change the
+    working folder. None is no path at all.
 
     Raises:
         UncacheableError: Something in *paths* is not a path.
     """
-    return dict(
-        sorted(
-            (os.fspath(item.path if isinstance(item, Tree) else item), path)
-            for path, item in absolute(paths, place="inputs")
-        )
-    )
+    return {
+        os.fspath(item.path if isinstance(item, Tree) else item): path
+        for path, item in absolute(() if paths is None else paths, place="inputs")
+    }
 
 
 def dependencies(paths: Iterable[str]) -> dict[str, Any]:

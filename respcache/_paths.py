@@ -131,6 +131,8 @@ def absolute(
     """
     if isinstance(paths, (str, Tree)) or hasattr(paths, "__fspath__"):
         paths = [paths]
+    elif not hasattr(paths, "__iter__"):
+        raise UncacheableError(place, f"{paths!r} is no path; pass a str, a pathlib path or a Tree")
     for number, item in enumerate(paths):
         try:
             text = os.fspath(item.path if isinstance(item, Tree) else item)

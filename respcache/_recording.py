@@ -8,6 +8,7 @@ from copy import deepcopy
 
 from ._atomic import APPEND, write
 from ._json import encode
+from ._paths import absolute
 from .errors import ConfigError, StoreError, UncacheableError
 
 TYPE_CHECKING = False
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ._admission import Step
     from ._paths import PathLike
 
-__all__ = ["Item", "Recorder", "read"]
+__all__ = ["Item", "Recorder", "Write", "read", "read_all"]
 
 
 class Item:
@@ -83,6 +84,23 @@ class Item:
         return f"Item({self.step!r}, {self.prompt!r}, line={self.line})"
 
 
+class Write:
+    """An external write that was declared between recorded runs.
+
+    Attributes:
+        paths: What it changed, as it was given; None: unknown.
+        at: When, in seconds since the epoch.
+        line: The number of its line.
+    """
+
+    __slots__ = ("at", "line", "paths")
+
+    def __init__(self, paths: list[str] | None, at: float, line: int) -> None:
+        self.paths = paths
+        self.at = at
+        self.line = line
+
+
 class Recorder:
     """Add runs to a recording until it is closed.
 
@@ -90,20 +108,27 @@ class Recorder:
         path: The file.
         mode: Its permissions, if it is made.
         on_close: Gets this recorder.
-
-    Raises:
-        StoreError: The file can't be opened.
     """
 
     def __init__(self, path: PathLike, mode: int, on_close: Callable[[Recorder], object]) -> None:
         self.path = os.path.abspath(path)
+        self._mode = mode
         self._on_close = on_close
-        self._has_warned = False
-        try:
-            self._fd = os.open(self.path, APPEND | os.O_CREAT, mode)
-        except OSError as error:
-            raise StoreError(self.path, f"can't record there: {error.strerror}") from None
-        self._is_open = True
+        self._fd: int | None = None
+        self._has_warned = self._is_closed = False
+
+    def open(self) -> int:
+        """Open the file, if it is not open yet, and return its descriptor.
+
+        Raises:
+            StoreError: It can't be opened.
+        """
+        if self._fd is None:
+            try:
+                self._fd = os.open(self.path, APPEND | os.O_CREAT, self._mode)
+            except OSError as error:
+                raise StoreError(self.path, f"can't record there: {error.strerror}") from None
+        return self._fd
 
     def add(
         self,
@@ -111,37 +136,45 @@ class Recorder:
         model: str,
         prompt: str,
         inputs: list[str],
-        digest: Any,
+        digest: bytes | None,
         context: Any,
         at: float,
     ) -> None:
-        """Write one run, as one line at once: other processes may record here, too."""
-        form = {
-            "step": step.name,
-            "model": model,
-            "prompt": prompt,
-            "inputs": inputs,
-            "digest": digest,
-            "context": context,
-            "at": at,
-        }
+        """Write one run; *digest* is JSON, None where it can't be told."""
+
+        def line() -> bytes:
+            if digest is None:
+                raise UncacheableError("digest", "it can't be told")
+            if type(prompt) is not str or not (context is None or type(context) is dict):
+                raise UncacheableError("prompt or context", "is of a kind that is not kept")
+            form = {"step": step.name, "model": model, "prompt": prompt, "inputs": inputs}
+            rest = encode({"context": context, "at": at})
+            return encode(form)[:-1] + b',"digest":' + digest + b"," + rest[1:]
+
+        self._write(line, f"a run of {step.name!r}")
+
+    def add_write(self, paths: list[str] | None, at: float) -> None:
+        """Write that something outside was changed."""
+        self._write(lambda: encode({"external_write": paths, "at": at}), "an external write")
+
+    def _write(self, line: Callable[[], bytes], what: str) -> None:
+        """Write a line at once: other processes may record here, too."""
         try:
-            write(self._fd, encode(form) + b"\n")
+            write(self.open(), line() + b"\n")
         except (OSError, UncacheableError) as error:
             if not self._has_warned:
                 self._has_warned = True
                 from logging import getLogger
 
-                getLogger("respcache").warning(
-                    "%s: a run of %r is not recorded: %s", self.path, step.name, error
-                )
+                getLogger("respcache").warning("%s: %s is not recorded: %s", self.path, what, error)
 
     def close(self) -> None:
         """End the recording."""
-        if self._is_open:
-            self._is_open = False
+        if not self._is_closed:
+            self._is_closed = True
             self._on_close(self)
-            os.close(self._fd)
+            if self._fd is not None:
+                os.close(self._fd)
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +189,12 @@ class Recorder:
 
 
 def read(path: PathLike) -> list[Item]:
-    """Return the runs that are recorded in the file *path*.
+    """Return the runs that are recorded in the file *path*, as :func:`read_all` does."""
+    return [each for each in read_all(path) if isinstance(each, Item)]
+
+
+def read_all(path: PathLike) -> list[Item | Write]:
+    """Return the runs and the external writes that are recorded in the file *path*.
 
     What a killed process left of a last line is passed over.
 
@@ -170,7 +208,7 @@ def read(path: PathLike) -> list[Item]:
             lines = file.read().split(b"\n")
     except OSError as error:
         raise ConfigError(f"{name}: can't be read: {error.strerror}") from None
-    items = []
+    items: list[Item | Write] = []
     for number, line in enumerate(lines, 1):
         try:
             form = json.loads(line) if line.strip() else None
@@ -183,8 +221,11 @@ def read(path: PathLike) -> list[Item]:
     return items
 
 
-def _item(name: str, number: int, form: Any) -> Item:
+def _item(name: str, number: int, form: Any) -> Item | Write:
     match form:
+        case {"external_write": [*_] | None as paths, "at": int() | float() as at}:
+            if _are_paths(paths or []):
+                return Write(paths, at, number)
         case {"step": str(step), "model": str(model), "prompt": str(prompt)}:
             inputs = form.pop("inputs", [])
             digest, context = form.pop("digest", None), form.pop("context", None)
@@ -192,7 +233,7 @@ def _item(name: str, number: int, form: Any) -> Item:
             rest = {key: form[key] for key in form if key not in ("step", "model", "prompt")}
             if (
                 type(inputs) is list
-                and all(type(each) is str for each in inputs)
+                and _are_paths(inputs)
                 and (context is None or type(context) is dict)
                 and type(at) in (int, float)
             ):
@@ -202,3 +243,12 @@ def _item(name: str, number: int, form: Any) -> Item:
         'it needs texts "step", "model" and "prompt", a list "inputs" of paths and a "context" '
         "that is an object or null"
     )
+
+
+def _are_paths(names: list[Any]) -> bool:
+    if not all(type(name) is str for name in names):
+        return False
+    try:
+        return len(list(absolute(names))) == len(names)
+    except UncacheableError:
+        return False

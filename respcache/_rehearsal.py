@@ -17,7 +17,7 @@ import os
 import sys
 import sysconfig
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from inspect import isawaitable
 from shutil import copy2
@@ -30,7 +30,7 @@ from ._call import awaited
 from ._inputs import Inputs, named
 from ._json import encode
 from ._paths import absolute, signature
-from ._recording import Item
+from ._recording import Item, Write
 from ._steps import Done, StepCache
 from ._switches import DISABLE, READONLY, REFRESH
 from .errors import UncacheableError
@@ -44,7 +44,16 @@ if TYPE_CHECKING:
 __all__ = ["CHANGED", "Rehearsal"]
 
 CHANGED = b"\nchanged by a replay\n"
-_MACHINERY = ("importlib", "linecache", "tokenize", "mimetypes", "gettext", "platform")
+_MACHINERY = (
+    __name__.partition(".")[0],
+    "importlib",
+    "linecache",
+    "tokenize",
+    "mimetypes",
+    "gettext",
+    "platform",
+)
+_WRITING = os.O_WRONLY | os.O_RDWR
 _DEEPEST = 40  # frames
 _WIDEST = 60  # letters of an output that a report shows
 
@@ -65,6 +74,7 @@ class _Ran:
         self.computed = False
         self.output: Any = None
         self.key: str | None = None
+        self.outer: _Ran | None = None  # the run within which it runs
         self.read: dict[str, None] = {}
         self.made: list[str] = []
 
@@ -95,7 +105,7 @@ class Rehearsal:
 
     def __init__(
         self,
-        items: list[Item],
+        items: list[Item | Write],
         run: Callable[[Item, StepCache], Any],
         *,
         same: Callable[[Any, Any], object],
@@ -110,11 +120,12 @@ class Rehearsal:
         self._cache_folder = os.path.join(folder, "cache")
         os.mkdir(self._cache_folder)
         self._copies = _Copies(os.path.join(folder, "files"))
-        self._items = [self._copies.item(item) for item in items]
+        self._played = [self._copies.item(each) for each in items]
+        self._items = [each for each in self._played if isinstance(each, Item)]
         self._clock = FakeClock(items[0].at)
         self._caches: dict[str, StepCache] = {}
         self._contents = Inputs()  # our own: the cache's may be what is wrong
-        self._item = items[0]  # the one that runs
+        self._item = self._items[0]  # the one that runs
         self._rans: list[_Ran] = []  # of it
         self._wrong: Counter[str] = Counter()
         self._within: ContextVar[_Ran | None] = ContextVar("within", default=None)
@@ -155,6 +166,7 @@ class Rehearsal:
             "steps": self._by_step(on),
             "items": len(self._items),
             "sources": sources,
+            "missing": self._copies.missing,
             "problems": self.problems,
         }
 
@@ -167,11 +179,14 @@ class Rehearsal:
     def _play_all(self, name: str) -> list[tuple[list[_Ran], Any]]:
         """Run all items in turn; return of each its runs, and its result."""
         origins: dict[str, tuple[_Ran, dict[str, Any]]] = {}
-        passed = []
-        for number, item in enumerate(self._items):
-            self._tell(name, number, len(self._items))
+        passed: list[tuple[list[_Ran], Any]] = []
+        for item in self._played:
+            self._tell(name, len(passed), len(self._items))
             if item.at > self._clock():
                 self._clock.advance(item.at - self._clock())
+            if isinstance(item, Write):
+                self._cache_for(self._item.model).external_write(item.paths)
+                continue
             rans, result = self._play(item)
             passed.append((rans, result))
             for ran in rans:
@@ -259,15 +274,23 @@ class Rehearsal:
         if _below(path, self._cache_folder):
             self._opened.add(path)
             return
-        ran = self._within.get() or (self._under_way[-1] if self._under_way else None)
-        if ran is None:
+        ran = self._within.get()
+        if ran is None and len(self._under_way) == 1:
+            ran = self._under_way[0]  # a thread of its own
+        is_made = event == "os.mkdir" or (
+            event == "open" and type(args[2]) is int and bool(args[2] & _WRITING)
+        )
+        if ran is None or _is_own(path) or (not is_made and _is_machinery()):
             return
-        if event == "os.mkdir" or (
-            event == "open" and type(args[2]) is int and args[2] & (os.O_WRONLY | os.O_RDWR)
-        ):
-            ran.made.append(path)
-        elif not (_is_own(path) or any(_below(path, each) for each in ran.made) or _is_machinery()):
-            ran.read[path] = None
+        if event == "sqlite3.connect" and (ran.digest is not None or not os.path.isfile(path)):
+            return  # its records are declared, or it is in memory, or new
+        # Whatever is read within a step may be in its output, and in that of those around it.
+        while ran is not None:
+            if is_made:
+                ran.made.append(path)
+            elif not any(_below(path, each) for each in ran.made):
+                ran.read[path] = None
+            ran = ran.outer
 
     def _undeclared(self, ran: _Ran) -> Iterator[str]:
         declared = [name for path in ran.paths() for name in (path, os.path.realpath(path))]
@@ -420,6 +443,7 @@ class _During:
 
     def __enter__(self) -> None:
         self._ran.computed = True
+        self._ran.outer = self._rehearsal._within.get()
         self._rehearsal._under_way.append(self._ran)
         self._token = self._rehearsal._within.set(self._ran)
 
@@ -437,18 +461,26 @@ class _Copies:
 
     def __init__(self, folder: str) -> None:
         self._root = folder
+        self.missing = 0  # inputs that are not there
         os.mkdir(folder)
 
-    def item(self, item: Item) -> Item:
+    def item(self, item: Item | Write) -> Item | Write:
         """Return *item*, with copies for its inputs."""
-        inputs = []
-        for path, _ in absolute(item.inputs, place=f"line {item.line}: inputs"):
+        if isinstance(item, Write):
+            paths = None if item.paths is None else self._made(item.paths)
+            return Write(paths, item.at, item.line)
+        return item.copy(self._made(item.inputs))
+
+    def _made(self, paths: list[str]) -> list[str]:
+        copies = []
+        for path, _ in absolute(paths):
             source = os.path.normpath(path)
             copy = self._root + os.path.splitdrive(source)[1]
             if not os.path.exists(copy):
                 _copy(source, copy, ())
-            inputs.append(copy)
-        return item.copy(inputs)
+                self.missing += not os.path.exists(copy)
+            copies.append(copy)
+        return copies
 
     def original(self, path: str) -> str:
         return path[len(self._root) :] if _below(path, self._root) else path
@@ -479,7 +511,8 @@ class _Copies:
             yield
         finally:
             if before is None:
-                os.remove(path)
+                with suppress(FileNotFoundError):
+                    os.remove(path)
             else:
                 with open(path, "wb") as file:
                     file.write(before)
@@ -536,12 +569,12 @@ def _is_own(path: str) -> bool:
 
 
 def _is_machinery() -> bool:
-    """Tell whether Python reads for itself: an import, a traceback, a table of time zones."""
+    """Tell whether Python reads for itself, or the cache: an import, a traceback, an input."""
     frame = sys._getframe(3)  # past the hook
     for _ in range(_DEEPEST):
         module: str = frame.f_globals.get("__name__") or ""
-        if module == __name__ or module.partition(".")[0] in _MACHINERY:
-            return module != __name__
+        if module.partition(".")[0] in _MACHINERY:
+            return module != __name__  # here begins the step itself
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         if frame.f_back is None:
@@ -561,6 +594,9 @@ def _add_hook() -> None:
         sys.addaudithook(_hook)
 
 
+_EVENTS = ("open", "os.listdir", "os.scandir", "os.mkdir", "sqlite3.connect")
+
+
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    if _watch is not None and event in ("open", "os.listdir", "os.scandir", "os.mkdir"):
+    if _watch is not None and event in _EVENTS:
         _watch(event, args)

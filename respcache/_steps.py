@@ -31,11 +31,13 @@ _VERSION = "1"
 _EVERYTHING = {"paths": {"/": TREE}, "links": None}
 _EXACT = "x"  # stands in a key where the tag of a normalizer would
 
-# A fence, or a text within quotes; one that is not closed is no quote. An apostrophe
-# opens one only where no word ends, and closes one only where none goes on.
+# A fence, or a text within quotes on one line: one that is not closed there is no quote,
+# and must not turn what is quoted below inside out. An apostrophe opens one only
+# where no word ends, and closes one only where none goes on.
 _QUOTED = re.compile(
     r"(?s:```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z))"
-    r"|`[^`\n]+`|\"[^\"\n]+\"|“[^”\n]+”|«[^»\n]+»|(?<!\w)'[^'\n]+'(?!\w)"
+    r"|`[^`\n]+`|\"[^\"\n]+\"|“[^”\n]+”|„[^“”\n]+[“”]|«[^»\n]+»|\u2018[^\u2019\n]+\u2019|「[^」\n]+」"
+    r"|(?<!\w)'[^'\n]+'(?!\w)"
 )
 
 
@@ -165,7 +167,9 @@ class StepCache(Front):
             lock_timeout=lock_timeout,
             clock=clock,
         )
-        self._inputs = Inputs(self.path)
+        self._inputs = Inputs()
+        if self.path is not None:
+            self._inputs.own.append(self.path)
 
     # Running.
 
@@ -191,11 +195,12 @@ class StepCache(Front):
             compute: Runs the step: gets *prompt*, gives a JSON value. What it
                 raises passes through; nothing is kept.
             inputs: The files and folders that it reads, one or several; their
-                content and their names are in the key. One that can't be read: it
-                runs, and is not kept.
+                content, names and order are in the key. One that is missing is an
+                input as well; with one that can't be read it runs, and is not kept.
             digest: What stands for records that it reads: a version, a hash, any
                 JSON value, or a function that gives one and is asked again after
-                the run. None: it reads none.
+                the run; what that raises first passes through, and afterwards has
+                nothing kept. None: it reads none.
             context: All else that the output depends on: a user, a conversation.
             wait: Seconds to wait for an equal run elsewhere, before running.
 
@@ -280,8 +285,10 @@ class StepCache(Front):
 
         No step with side effects is answered with an earlier result past it,
         nor a step that declared neither inputs nor a digest, nor one that read
-        *paths*; outputs under way that it touches are not kept. Committed: all
-        processes see it.
+        *paths*; outputs under way that it touches are not kept. All processes see
+        it. What can't be committed is hidden here at once, and committed before
+        anything else is. Declared while the cache is off, it forgets everything
+        when it is on again.
 
         Args:
             paths: The files and folders that changed; one, or several. None:
@@ -292,6 +299,12 @@ class StepCache(Front):
             UncacheableError: Something in *paths* is not a path.
             StoreError, LockTimeoutError: With ``on_error="raise"`` only.
         """
+        if are_set() and is_on(DISABLE):
+            self._has_missed_a_write = True
+            return 0
+        named_ = None if paths is None else list(named(paths))
+        for recorder in list(self._recorders):
+            recorder.add_write(named_, self._now())
         return self._invalidate_all() if paths is None else self.invalidate(paths)
 
     # Telling.
@@ -362,16 +375,24 @@ class StepCache(Front):
         One line a run, added to what is there; outputs are not in it. Returned
         is a context manager, whose end, or ``close()``, ends the recording.
         Several processes may record into one file. With the cache off nothing
-        is recorded; a disk that is full costs lines and one warning.
+        is recorded; a disk that is full costs lines and one warning. External
+        writes are recorded, too.
 
         Raises:
             StoreError: The file can't be opened.
         """
         from ._recording import Recorder
 
-        recorder = Recorder(path, self._mode, self._recorders.remove)
+        recorder = Recorder(path, self._mode, self._end_recording)
+        if not (are_set() and is_on(DISABLE)):
+            recorder.open()
         self._recorders.append(recorder)
+        self._inputs.own.append(recorder.path)
         return recorder
+
+    def _end_recording(self, recorder: Recorder) -> None:
+        self._recorders.remove(recorder)
+        self._inputs.own.remove(recorder.path)
 
     def stats(self) -> dict[str, Any]:
         """Return what :meth:`Cache.stats` does, and ``steps``: by name, what this object has seen.
@@ -420,11 +441,12 @@ class _Run:
         self._prompt = prompt
         self._inputs: dict[str, str] = {}
         self._given = digest  # a value, or what gives one
-        self._digest: Any = None
+        self._digest: bytes | None = None  # as JSON: what gave it may be changed meanwhile
         self._context = context
         self._leaf = admit(step)
         self._key = ""
         self._before: Snapshot | None = None
+        cache._make_up()
         is_off = are_set() and is_on(DISABLE)
         self.is_plain = is_off or (self._leaf is Leaf.NONE and step.replay is None)
         if not is_off:
@@ -456,14 +478,14 @@ class _Run:
         is_past = self.is_plain or (is_set and is_on(REFRESH))
         seen[0 if done.cached else 2 if is_past else 1] += 1
         if cache._recorders and not (is_set and is_on(DISABLE)):
-            value = self._digest if self._before else self._value()
+            digest = self._digest or self._digest_now()
             for recorder in list(cache._recorders):
                 recorder.add(
                     self._step,
                     cache.model,
                     self._prompt,
                     list(self._inputs),
-                    value,
+                    digest,
                     self._context,
                     cache._now(),
                 )
@@ -472,18 +494,27 @@ class _Run:
     def _subject(self) -> str:
         return f"{self._step.name}: {self._prompt}"
 
-    def _value(self) -> Any:
-        return self._given() if callable(self._given) else self._given
-
     def _find_key(self) -> str:
         if not self._key:
             before = self._cache._inputs.take(self._inputs)
-            self._digest = self._value()
+            value = self._given() if callable(self._given) else self._given
+            self._digest = encode(value, "$.digest", sort=True)
             self._key = self._cache._key(
-                self._step, self._leaf, self._prompt, before.content, self._digest, self._context
+                self._step, self._leaf, self._prompt, before.content, value, self._context
             )
             self._before = before
         return self._key
+
+    def _digest_now(self) -> bytes | None:
+        """Return the digest after the run; None: it can't be told, which must not cost the output."""
+        try:
+            value = self._given() if callable(self._given) else self._given
+            return encode(value, "$.digest", sort=True)
+        except Exception as error:  # noqa: BLE001 - a database that is away, for one
+            from logging import getLogger
+
+            getLogger("respcache").debug("%s: its digest failed: %r", self._step.name, error)
+            return None
 
     def _look(self) -> Hit | None:
         cache, step = self._cache, self._step
@@ -521,7 +552,7 @@ class _Run:
                 can't be read any more.
         """
         cache = self._cache
-        if cache._inputs.take(self._inputs) != self._before or self._value() != self._digest:
+        if cache._inputs.take(self._inputs) != self._before or self._digest_now() != self._digest:
             return None
         entry = new_entry(
             self._key,

@@ -153,7 +153,6 @@ class ToolCache(Front):
         self._text_only = text_only
         self._folders: dict[str, tuple[tuple[int, int] | None, str]] = {}
         self._keys: dict[tuple[Any, ...], str] = {}
-        self._has_missed_a_write = False
         super().__init__(
             "tools",
             "t",
@@ -391,9 +390,7 @@ class ToolCache(Front):
 
     def _course(self, call: ToolCall) -> ReadTool | str:
         """Return the policy of a read that may be kept, or whether *call* just runs or writes."""
-        if self._has_missed_a_write and not _is_off():
-            self._has_missed_a_write = False
-            self.invalidate()
+        self._make_up()
         policy = self._reads.get(call.name)
         if policy is not None and not call.gated:
             user = None if call.scope is None else call.scope.user

@@ -24,7 +24,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ._json import encode
-from ._recording import Item, read
+from ._recording import Item, read, read_all
 from ._rehearsal import Rehearsal
 from ._steps import StepCache, checked_budgets
 from .errors import ConfigError, RespcacheError
@@ -173,9 +173,9 @@ def replay(
 
     All of it happens in a process of its own (where there is no ``fork``, in this one),
     on a cache and on copies in a temporary folder; originals are not written.
-    Each item runs twice, and twice more for each source that it reads, so it
-    costs that many calls where the cache does not serve. The clock follows
-    the recording.
+    Each item runs once with the cache off, once more where the cache does not
+    serve it, and once more for each source that it reads. External writes that
+    were recorded are declared again. The clock follows the recording.
 
     Args:
         recording: The file that :meth:`StepCache.record` wrote; relative inputs
@@ -194,11 +194,11 @@ def replay(
     Raises:
         ConfigError: The recording can't be read or is empty, or an option is not
             what it may be.
-        RespcacheError: The process was killed.
+        RespcacheError: The process was killed, or *same*, *make* or *tell* failed in it.
     """
     budgets = _checked(hit_budget, tolerance)
-    items = read(recording)
-    if not items:
+    items = read_all(recording)
+    if not any(isinstance(each, Item) for each in items):
         raise ConfigError(f"{os.fspath(recording)}: holds no recorded runs")
     with tempfile.TemporaryDirectory(prefix="respcache-replay-") as folder:
 
@@ -241,6 +241,7 @@ def _report(seen: dict[str, Any], budgets: dict[str, float], tolerance: float) -
             rates.append(
                 f"{of}hit rate {rate:.2f} is {what} the budget, {budget:g} ± {tolerance:g}"
             )
+    absent = f"; inputs that are not there: {seen['missing']}" if seen["missing"] else ""
     kept = f"{report.hits} of {report.runs} runs were served"
     report.checks = [
         Check(
@@ -250,7 +251,7 @@ def _report(seen: dict[str, Any], budgets: dict[str, float], tolerance: float) -
         ),
         Check(
             "invalidation",
-            f"sources that were changed: {report.sources}"
+            f"sources that were changed: {report.sources}{absent}"
             if report.sources
             else "no kept step reads a source that could be changed",
             problems["invalidation"],
@@ -305,12 +306,15 @@ def _apart(work: Callable[[Tell], dict[str, Any]], tell: Tell) -> dict[str, Any]
         _work_and_exit(work, given)
     os.close(given)
     result: dict[str, Any] | None = None
+    failed: str | None = None
     try:
         with open(taken, encoding="utf-8") as lines:
             for line in lines:
                 kind, *said = json.loads(line)
                 if kind == "told":
                     tell(*said)
+                elif kind == "failed":
+                    failed = said[0]
                 else:
                     result = said[0]
     except BaseException:
@@ -318,6 +322,8 @@ def _apart(work: Callable[[Tell], dict[str, Any]], tell: Tell) -> dict[str, Any]
         raise
     finally:
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if failed is not None:
+        raise RespcacheError(f"the replay failed: {failed}")
     if result is None:
         raise RespcacheError(f"the process of the replay ended early, with {status}")
     return result
@@ -333,7 +339,11 @@ def _work_and_exit(work: Callable[[Tell], dict[str, Any]], given: int) -> None:
             def say(*said: Any) -> None:
                 lines.write(json.dumps(said) + "\n")
 
-            say("result", work(lambda *told: say("told", *told)))
+            try:
+                say("result", work(lambda *told: say("told", *told)))
+            except Exception as error:
+                say("failed", f"{type(error).__name__}: {error}")
+                raise
         status = 0
     except BaseException:  # noqa: BLE001 - nothing of the parent's may run here
         traceback.print_exc()

@@ -7,6 +7,8 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -607,6 +609,119 @@ def test_original_that_is_read_past_the_item_is_named(pages):
     report = replay(recording, past, hit_budget=0.5)
 
     assert failed(report) == ["declared reads"]
+
+
+def test_file_that_an_inner_step_opens_counts_for_the_step_around_it(pages):
+    """The inner output is in the outer one, which is served when the file has changed."""
+
+    def nested(item, steps):
+        def inner(_):
+            return (pages / "b.md").read_text()
+
+        def outer(prompt):
+            return steps.run(ANSWER, prompt, inner, inputs=[pages / "b.md"]).output
+
+        return steps.run(SNIPPET, item.prompt, outer, inputs=item.inputs)
+
+    recording = write(line(inputs=["pages/a.md"]), line(inputs=["pages/a.md"]))
+
+    report = replay(recording, nested, hit_budget=0.33)
+
+    assert check(report, "declared reads").problems == [
+        f"snippet reads {pages / 'b.md'}, and does not declare it"
+    ]
+
+
+@pytest.mark.parametrize("how", ["coroutines", "plain", "threads"])
+def test_steps_at_once_do_not_answer_for_each_other(pages, how):
+    def paths(item):
+        return [os.path.join(item.inputs[0], name) for name in ("a.md", "b.md")]
+
+    async def gathered(item, steps):
+        async def compute(path):
+            await asyncio.sleep(0)
+            return Path(path).read_text()
+
+        kind = compute if how == "coroutines" else opens
+        given = [
+            steps.arun(SNIPPET, path, lambda p, path=path: kind(path), inputs=[path])
+            for path in paths(item)
+        ]
+        return [done.output for done in await asyncio.gather(*given)]
+
+    def threaded(item, steps):
+        with ThreadPoolExecutor() as pool:
+            given = [
+                pool.submit(steps.run, SNIPPET, path, opens, inputs=[path]) for path in paths(item)
+            ]
+            return [future.result().output for future in given]
+
+    recording = write(line(inputs=["pages"]), line(inputs=["pages"]))
+
+    report = replay(recording, threaded if how == "threads" else gathered, hit_budget=0.5)
+
+    assert report.passed, str(report)
+
+
+@pytest.mark.parametrize("digest", [None, "v1"])
+def test_database_that_a_step_connects_to_is_named_unless_there_is_a_digest(pages, digest):
+    sqlite3.connect(pages / "records.db").execute("create table t (x)")
+
+    def asks(item, steps):
+        def compute(_):
+            sqlite3.connect(":memory:")
+            return sqlite3.connect(pages / "records.db").execute("select * from t").fetchall()
+
+        return steps.run(SNIPPET, item.prompt, compute, digest=digest)
+
+    report = replay(write(line(digest=digest), line(digest=digest)), asks, hit_budget=0.5)
+
+    assert failed(report) == ([] if digest else ["declared reads"])
+
+
+def test_external_writes_are_declared_again(pages):
+    with StepCache(model="m") as steps, steps.record("runs.jsonl"):
+        for paths in (None, ["pages/a.md"], []):
+            steps.run(ORDER, "p", lambda _: "order: p ")
+            steps.external_write(paths)
+        steps.run(ORDER, "p", lambda _: "order: p ")
+
+    report = replay("runs.jsonl", run, hit_budget=0.25, tolerance=0)
+
+    assert report.passed, str(report)
+    assert len(read("runs.jsonl")) == 4
+
+
+def test_step_that_takes_its_input_away_is_no_crash(pages):
+    def takes(item, steps):
+        def compute(_):
+            Path(item.inputs[0]).unlink(missing_ok=True)
+            return "taken"
+
+        return steps.run(SNIPPET, item.prompt, compute, inputs=item.inputs)
+
+    report = replay(write(line(inputs=["pages/a.md"])), takes, hit_budget=0.0)
+
+    assert report.passed, str(report)
+    assert (pages / "a.md").exists()
+
+
+def test_inputs_that_are_not_there_are_told(pages):
+    report = replay(write(line(inputs=["nowhere.md"])), lower_missing, hit_budget=0.0)
+
+    assert "inputs that are not there: 1" in check(report, "invalidation").summary
+
+
+def lower_missing(item, steps):
+    return steps.run(SNIPPET, item.prompt, str.lower, inputs=item.inputs)
+
+
+def test_comparison_that_fails_is_told_by_its_error(pages):
+    def fails(one, other):
+        raise KeyError("mine")
+
+    with pytest.raises(RespcacheError, match="the replay failed: KeyError: 'mine'"):
+        replay(write(line(), line()), run, hit_budget=0.5, same=fails)
 
 
 def test_own_scratch_files_imports_and_uncached_steps_are_no_findings(pages, tmp_path):

@@ -304,10 +304,11 @@ class TestKeys:
 
         assert steps.run(TTL, "p", runs, inputs=tmp_path / "b.md").cached is False
 
-    def test_order_of_inputs_is_not_in_the_key(self, steps, runs, tmp_path, page):
+    def test_order_of_inputs_is_in_the_key(self, steps, runs, tmp_path, page):
+        """What compares an old file with a new one goes by it."""
         steps.run(TTL, "p", runs, inputs=[page, tmp_path / "missing"])
 
-        assert steps.run(TTL, "p", runs, inputs=[tmp_path / "missing", page]).cached is True
+        assert steps.run(TTL, "p", runs, inputs=[tmp_path / "missing", page]).cached is False
 
     @pytest.mark.parametrize("step", [EXACT, TTL, REPLAYED], ids=named)
     @pytest.mark.parametrize("other", ["P", "p ", " p", "p\n", "\uff50"])
@@ -352,6 +353,8 @@ class TestKeys:
             pytest.param("find 'Foo'", "find 'foo'", False, id="single quotes"),
             pytest.param("find “Foo”", "find “foo”", False, id="curly quotes"),
             pytest.param("find «Foo»", "find «foo»", False, id="angled quotes"),
+            pytest.param("find „Foo“", "find „foo“", False, id="low quotes"),
+            pytest.param("find 「Foo」", "find 「foo」", False, id="corner quotes"),
             pytest.param("Don't SAY it isn't", "don't say it isn't", True, id="apostrophes"),
             pytest.param("x\n```\nA\n  B\n```\n", "x\n```\nA\nB\n```\n", False, id="fence"),
             pytest.param("X\n```\nA\n```\n Y", "x\n```\nA\n```\ny", True, id="around a fence"),
@@ -511,6 +514,42 @@ class TestInputs:
 
         assert steps.stats()["entries"] == 0
 
+    @pytest.mark.parametrize("is_above", [False, True], ids=["link", "link above"])
+    def test_link_that_leads_elsewhere_and_back_during_the_run_keeps_nothing(
+        self, steps, tmp_path, is_above
+    ):
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "page.md").write_text(name)
+        link = tmp_path / "link"
+        target, given = ("{}", link / "page.md") if is_above else ("{}/page.md", link)
+        link.symlink_to(tmp_path / target.format("one"))
+
+        def compute(_):
+            for name in ("other", "one"):
+                link.unlink()
+                link.symlink_to(tmp_path / target.format(name))
+            return "of both"
+
+        steps.run(TTL, "p", compute, inputs=given)
+
+        assert steps.stats()["entries"] == 0
+
+    def test_missing_input_that_comes_and_goes_during_the_run_keeps_nothing(self, steps, tmp_path):
+        (tmp_path / "other").mkdir()
+        missing = tmp_path / "other" / "deep" / "missing"
+
+        def compute(_):
+            missing.parent.mkdir()
+            missing.touch()
+            missing.unlink()
+            missing.parent.rmdir()
+            return "of both"
+
+        steps.run(TTL, "p", compute, inputs=missing)
+
+        assert steps.stats()["entries"] == 0
+
     def test_input_that_moves_during_a_coroutine_keeps_nothing(self, steps, page):
         async def compute(_):
             page.write_text("moved")
@@ -570,12 +609,17 @@ class TestInputs:
         assert steps.run(TTL, "p", runs, inputs=page).output == 1
         assert steps.stats()["entries"] == 0
 
-    @pytest.mark.parametrize("wrong", [[5], [""], ["a\0b"], [None]])
+    @pytest.mark.parametrize("wrong", [[5], [""], ["a\0b"], [None], 5])
     def test_what_is_no_path_is_refused_by_its_place(self, steps, runs, wrong):
-        with pytest.raises(UncacheableError, match=r"inputs\[0\]"):
+        with pytest.raises(UncacheableError, match="inputs"):
             steps.run(TTL, "p", runs, inputs=wrong)
 
         assert runs.count == 0
+
+    def test_none_is_no_input(self, steps, runs):
+        steps.run(TTL, "p", runs, inputs=None)
+
+        assert steps.run(TTL, "p", runs).cached is True
 
     def test_generator_of_inputs_is_gone_through_once(self, steps, runs, page):
         steps.run(TTL, "p", runs, inputs=(each for each in [page]))
@@ -597,6 +641,45 @@ class TestInputs:
         assert steps.run(TTL, "p", runs, digest=lambda: version[0]).cached is True
         version[0] += 1
         assert steps.run(TTL, "p", runs, digest=lambda: version[0]).cached is False
+
+    def test_digest_that_is_changed_in_place_during_the_run_keeps_nothing(self, steps, runs):
+        state = {"v": 1}
+
+        def compute(prompt):
+            state["v"] = 2
+            return runs(prompt)
+
+        steps.run(TTL, "p", compute, digest=lambda: state)
+        state["v"] = 1
+
+        assert steps.run(TTL, "p", runs, digest=lambda: state).cached is False
+
+    def test_digest_that_changes_its_type_only_keeps_nothing(self, steps, runs):
+        versions = iter([1, True])
+
+        steps.run(TTL, "p", runs, digest=lambda: next(versions))
+
+        assert steps.stats()["entries"] == 0
+
+    def test_digest_that_fails_after_the_run_does_not_cost_its_output(
+        self, steps, runs, tmp_path, warnings_of
+    ):
+        version = iter([1])  # the second call raises
+
+        with steps.record(tmp_path / "runs.jsonl"):
+            done = steps.run(TTL, "p", runs, digest=lambda: next(version))
+
+        assert done.output == 1
+        assert steps.stats()["entries"] == 0
+
+    def test_digest_that_fails_before_the_run_passes_through(self, steps, runs):
+        def fail():
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            steps.run(TTL, "p", runs, digest=fail)
+
+        assert runs.count == 0
 
     @pytest.mark.parametrize("digest", [b"\0", {1}, float("nan")], ids=["bytes", "set", "nan"])
     def test_digest_that_is_no_json_runs_each_time(self, steps, runs, digest):
@@ -774,6 +857,17 @@ class TestExternalWrites:
         assert steps.run(REPLAYED, "p", runs).cached is False
         assert steps.run(TTL, "p", runs, inputs=page).cached is False
 
+    @pytest.mark.parametrize("paths", [None, ["x"]], ids=["unknown", "paths"])
+    def test_write_that_is_declared_while_the_cache_is_off_is_made_up_for(
+        self, steps, runs, monkeypatch, paths
+    ):
+        steps.run(REPLAYED, "p", runs)
+        with monkeypatch.context() as off:
+            off.setenv(DISABLE, "1")
+            assert steps.external_write(paths) == 0
+
+        assert steps.run(REPLAYED, "p", runs).cached is False
+
     def test_what_is_no_path_is_refused(self, steps):
         with pytest.raises(UncacheableError):
             steps.external_write([5])
@@ -788,12 +882,10 @@ class TestSwitches:
         monkeypatch.setattr(inputs_module, "_read", None)
         monkeypatch.setattr(steps, "_key", None)
 
-        with steps.record(tmp_path / "recording") as recorder:
+        with steps.record(tmp_path / "recording"), steps.record(tmp_path / "no" / "folder"):
             done = steps.run(TTL, "p", runs, inputs=page)
 
         assert done == Done(2, False, 0.0, Leaf.TTL)
-        assert os.path.getsize(recorder.path) == 0
-        os.remove(recorder.path)
         assert {each: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
 
     def test_read_only_serves_and_keeps_nothing(self, steps, runs, monkeypatch):
@@ -924,13 +1016,21 @@ class TestRecording:
         self, steps, runs, tmp_path, warnings_of
     ):
         with steps.record(tmp_path / "runs.jsonl"):
-            for _ in range(2):
-                assert steps.run(EXACT, "p", runs, context={"u": {1}}).output
+            for context in ({"u": {1}}, ["u"], {"u": {1}}):
+                assert steps.run(EXACT, "p", runs, context=context).output
+            assert steps.run(EXACT, 5, runs).output
             steps.run(EXACT, "p", runs)
 
         assert len(warnings_of()) == 1
         assert "a run of 'lint' is not recorded" in warnings_of()[0]
         assert len(read(tmp_path / "runs.jsonl")) == 1
+
+    def test_recording_in_an_input_folder_is_no_input(self, steps, runs, tmp_path):
+        with steps.record(tmp_path / "runs.jsonl"):
+            for _ in range(2):
+                done = steps.run(TTL, "p", runs, inputs=tmp_path)
+
+        assert done.cached is True
 
     def test_recording_that_can_not_be_opened_is_told(self, steps, tmp_path):
         with pytest.raises(StoreError, match="can't record there"):
@@ -961,6 +1061,11 @@ class TestRecording:
                 '{"step": "s", "model": "m", "prompt": "p", "inputs": "a"}',
                 'a list "inputs"',
                 id="inputs",
+            ),
+            pytest.param(
+                '{"step": "s", "model": "m", "prompt": "p", "inputs": ["a\\u0000"]}',
+                "line 2: is no recorded run",
+                id="path",
             ),
             pytest.param("[" * 100_000, "line 2: is no JSON", id="deep"),
         ],
