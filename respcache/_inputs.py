@@ -15,7 +15,7 @@ import time
 
 from ._json import encode
 from ._keys import digest
-from ._paths import Tree, absolute, signature, spellings
+from ._paths import Tree, absolute, identity, signature, spellings
 from ._rules import TREE
 from .errors import UncacheableError
 
@@ -102,20 +102,20 @@ class Inputs:
         except (FileNotFoundError, NotADirectoryError):
             stamps.append(self._stamp_of_nearest(path))
             return "missing"
-        identity = (status.st_dev, status.st_ino)
+        which = (status.st_dev, status.st_ino)
         names = None
         if self.own and stat.S_ISDIR(status.st_mode):
-            names = self._without_own(path, identity)
-        stamps.append(signature(status) if names is None else identity)
+            names = self._without_own(path, which)
+        stamps.append(signature(status) if names is None else which)
         if stat.S_ISREG(status.st_mode):
             known = self._known.get(path)
             return known[1] if known and known[0] == stamps[-1] else self._of_file(path)
         if not stat.S_ISDIR(status.st_mode):
             raise UncacheableError("inputs", f"{path} is neither a file nor a folder")
-        if identity in above:
+        if which in above:
             return "above"  # a link that leads back
         within = [
-            [name, self._of(os.path.join(path, name), stamps, (*above, identity))]
+            [name, self._of(os.path.join(path, name), stamps, (*above, which))]
             for name in sorted(os.listdir(path) if names is None else names)
         ]
         return "folder " + digest(encode(within, "inputs"))
@@ -135,17 +135,17 @@ class Inputs:
                 return found if self._own_names(found[:2]) == [] else found[:2]
         return None
 
-    def _own_names(self, identity: tuple[int, int]) -> list[str]:
-        """Return the names of our files in the folder of that *identity*."""
+    def _own_names(self, which: tuple[int, int]) -> list[str]:
+        """Return the names of our files in the folder that is *which*."""
         return [
             os.path.basename(real)
             for real in map(os.path.realpath, self.own)
-            if _identity(os.path.dirname(real)) == identity
+            if identity(os.path.dirname(real)) == which
         ]
 
-    def _without_own(self, path: str, identity: tuple[int, int]) -> list[str] | None:
+    def _without_own(self, path: str, which: tuple[int, int]) -> list[str] | None:
         """Return the names in the folder *path* but our own; None: none of ours lies there."""
-        bases = self._own_names(identity)
+        bases = self._own_names(which)
         if not bases:
             return None
         names = os.listdir(path)
@@ -190,14 +190,6 @@ def _stamp_way(path: str, stamps: list[Any]) -> None:
         if above == path:
             return
         path = above
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _is_own(name: str, base: str) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "absolute",
     "default_path",
     "follow",
+    "identity",
     "is_unchanged",
     "repeatable",
     "sign",
@@ -70,6 +71,15 @@ def signature(status: os.stat_result) -> Signature:
         status.st_mtime_ns,
         status.st_ctime_ns,
     )
+
+
+def identity(path: str) -> tuple[int, int] | None:
+    """Return what tells the file or folder at *path* from all others; None: there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def sign(paths: Any) -> dict[str, Any]:

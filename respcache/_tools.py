@@ -13,7 +13,7 @@ from ._entry import Entry, new_entry
 from ._front import Event, Front, Hit
 from ._json import decode, encode
 from ._keys import digest
-from ._paths import Tree, absolute, sign, spellings
+from ._paths import Tree, absolute, identity, sign, spellings
 from ._rules import TREE, Removal, stricter
 from ._stores import FormatSwitched, new_id
 from ._switches import DISABLE, are_set, is_on
@@ -533,7 +533,7 @@ class ToolCache(Front):
     def _folder(self, cwd: str | None) -> str:
         """Return the real path of *cwd*, walked along anew when it is another folder."""
         known = self._folders.get(cwd) if type(cwd) is str else None
-        if known is not None and known[1] == cwd and _identity(cwd) == known[0]:
+        if known is not None and known[1] == cwd and identity(cwd) == known[0]:
             return cwd
         try:
             path = "" if cwd is None else os.fspath(cwd)
@@ -549,14 +549,14 @@ class ToolCache(Front):
         # A link may lead to the same folder still, which was moved to another name.
         if (
             known is not None
-            and _identity(path) == known[0]
-            and (known[1] == path or _identity(known[1]) == known[0])
+            and identity(path) == known[0]
+            and (known[1] == path or identity(known[1]) == known[0])
         ):
             return known[1]
         if len(self._folders) > _REMEMBERED:
             self._folders.clear()
         real = os.path.realpath(path)
-        self._folders[path] = (_identity(path), real)
+        self._folders[path] = (identity(path), real)
         return real
 
     def _paths_of(self, extractor: Any, call: ToolCall) -> list[Any] | None:
@@ -781,14 +781,6 @@ class _Write:
 def _read_tool(name: str, paths: Any) -> ReadTool:
     check_extractor(paths, f"reads[{name!r}]")
     return ReadTool(paths)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _is_off() -> bool:
