@@ -173,8 +173,7 @@ class Front:
             "on_error": options["on_error"],
         }
         self._hits = self._misses = self._bypassed = self._stores = self._refused = 0
-        self._made_flights: Flights | None = None
-        self._made_marks: RangeLock | None = None
+        self._made: dict[str, Any] = {}  # what is not made before it is needed
         self._writing: set[str] = set()  # the writes of this object that have begun
         self._has_missed_a_write = False  # while it was off
         asked = options["format"]
@@ -325,18 +324,21 @@ class Front:
 
     def _flights(self) -> Flights:
         """Return the flights of this cache, which other processes see by the file's sibling."""
-        if self._made_flights is None:
+        flights: Flights | None = self._made.get("flights")
+        if flights is None:
             from ._flight import Flights
             from ._lock import on_fork, pauses
 
+            # Threads may come here at once: of what they make one counts, for all.
             flights = Flights(self._marks(), _byte_of, pauses, time.sleep)
+            flights = self._made.setdefault("flights", flights)
             on_fork(flights)
-            self._made_flights = flights
-        return self._made_flights
+        return flights
 
     def _marks(self) -> RangeLock | None:
         """Return the bytes that tell other processes what is under way here; None: in memory."""
-        if self._made_marks is None and self.path is not None:
+        marks: RangeLock | None = self._made.get("marks")
+        if marks is None and self.path is not None:
             from ._atomic import make_folder
             from ._lock import RangeLock, on_fork
 
@@ -345,9 +347,9 @@ class Front:
                 make_folder(os.path.dirname(real), self._mode)
             except OSError:
                 pass  # then there are no marks, and this process has its flights alone
-            self._made_marks = RangeLock(real + ".flight", self._mode)
+            marks = self._made.setdefault("marks", RangeLock(real + ".flight", self._mode))
             on_fork(self)
-        return self._made_marks
+        return marks
 
     def _forked(self) -> None:
         self._writing = set()  # they run in the parent
@@ -439,8 +441,8 @@ class Front:
     def _make_up(self) -> None:
         """Forget everything if a write could not be told because the cache was off."""
         if self._has_missed_a_write and not (are_set() and is_on(DISABLE)):
+            self._invalidate_all()  # first: other threads look meanwhile
             self._has_missed_a_write = False
-            self._invalidate_all()
 
     def _invalidate_all(self) -> int:
         """Forget all that this front has kept, and whatever else was read from files."""
@@ -540,8 +542,7 @@ class Front:
         self._store.close()
         if self._writing:
             return  # their bytes say that they live
-        flights, self._made_flights = self._made_flights, None
-        marks, self._made_marks = self._made_marks, None
+        flights, marks = self._made.pop("flights", None), self._made.pop("marks", None)
         if flights is not None:
             flights.close()
         elif marks is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from _thread import TIMEOUT_MAX, RLock
+from _thread import TIMEOUT_MAX, RLock, allocate_lock
 from _weakref import ref
 from time import monotonic, sleep
 
@@ -391,12 +391,13 @@ class RangeLock:
         mode: Its permissions when it is made.
     """
 
-    __slots__ = ("__weakref__", "_file", "mode", "path")
+    __slots__ = ("__weakref__", "_file", "_opening", "mode", "path")
 
     def __init__(self, path: str, mode: int) -> None:
         self.path = path
         self.mode = mode
         self._file: Descriptor | None = None
+        self._opening = allocate_lock()
         on_fork(self)
 
     def take(self, byte: int) -> bool:
@@ -426,15 +427,25 @@ class RangeLock:
             return None
         layout = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
         try:
-            if self._file is None or not self._file.is_ours():
-                self._file = open_sibling(self.path, self.mode)
+            file = self._file
+            if file is None or not file.is_ours():
+                file = self._open()
             form = struct.pack(layout, getattr(fcntl, kind), 0, byte, 1, 0)
-            answer = fcntl.fcntl(self._file.fd, number, form)
+            answer = fcntl.fcntl(file.fd, number, form)
         except OSError as error:
             return False if error.errno in _BUSY and not isinstance(error, StoreError) else None
         return int(struct.unpack(layout, answer)[0])
 
+    def _open(self) -> Descriptor:
+        # One thread alone: a second descriptor in its place would let all bytes go.
+        with self._opening:
+            file = self._file
+            if file is None or not file.is_ours():
+                file = self._file = open_sibling(self.path, self.mode)
+            return file
+
     def _forked(self) -> None:
+        self._opening = allocate_lock()  # a thread of the parent may hold the other
         self.close()
 
     def close(self) -> None:
