@@ -70,18 +70,22 @@ class Turn:
     Attributes:
         prompt: Its text. None: it is not to be kept, or nobody told.
         name: The host's name for the turn; None: it has none.
+        project: Where it began; None: nobody told.
         since: What had happened to the cache when it began: the id of the last
             removal, and that of the answer that was there. None: nobody told.
         wrote: Whether a tool has changed something since.
         ended: Whether it was answered.
     """
 
-    __slots__ = ("ended", "name", "prompt", "since", "wrote")
+    __slots__ = ("ended", "name", "project", "prompt", "since", "wrote")
 
-    def __init__(self, prompt: str | None, name: str | None, since: Any) -> None:
+    def __init__(
+        self, prompt: str | None, name: str | None, since: Any, project: Any = None
+    ) -> None:
         self.prompt = prompt
         self.name = name
         self.since = since
+        self.project = project
         self.wrote = False
         self.ended = False
 
@@ -149,7 +153,8 @@ class Conversation:
         hit = self._look(cache, question)
         if hit is None or not is_served:
             # After the look: it has found what this asks for again.
-            self._add({"prompt": question, "turn": turn, "since": _since(cache, question)})
+            since, project = _since(cache, question), project_of(self._folder)
+            self._add({"prompt": question, "turn": turn, "since": since, "project": project})
         return hit
 
     def peek(self, prompt: str) -> Hit | None:
@@ -159,7 +164,9 @@ class Conversation:
     def wrote(self) -> None:
         """Note that a tool has changed something in the turn that goes on."""
         turns = self._turns()
-        if turns and not turns[-1].wrote and not turns[-1].ended:
+        if not turns or turns[-1].ended:
+            self._add({"prompt": None, "wrote": True})  # of a turn whose begin nobody told
+        elif not turns[-1].wrote:
             self._add({"wrote": True})
 
     def answered(
@@ -203,6 +210,8 @@ class Conversation:
             return "the prompt is not known"
         if found.prompt is not None and found.prompt != question:
             return "the turn began with another prompt"
+        if not self._shared and found.project not in (None, project_of(self._folder)):
+            return "the turn began in another project"
         return self._keep(question, answer, found.since)
 
     # Answers.
@@ -265,6 +274,7 @@ class Conversation:
                         prompt if type(prompt) is str else None,
                         name if type(name) is str else None,
                         since if _is_since(since) else None,
+                        record.get("project"),
                     )
                 )
             if turns:
@@ -342,23 +352,13 @@ def evict(cache: Cache, paths: Sequence[str]) -> None:
         left = [os.path.join(folder, name) for name in os.listdir(folder)]
     except OSError:
         left = []  # as good as always
-    overdue = [
-        path
-        for file in left
-        for record in _records(file)
-        for path in record.get("paths", ())
-        if type(path) is str
-    ]
+    overdue = [path for file in left for path in _noted(file)]
     if not paths and not overdue:
         return
-    try:
-        cache.invalidate(list(dict.fromkeys([*overdue, *paths])))
-    except UncacheableError:
-        raise
-    except BaseException:  # out of time, too
-        if paths and not _is_readonly():
-            _leave(folder, list(paths), len(left))
-        raise
+    if paths and not _is_readonly():
+        # First: the host may kill a hook that waits for the lock.
+        left += _leave(folder, list(paths), len(left))
+    cache.invalidate(list(dict.fromkeys([*overdue, *paths])))
     if not _is_readonly():
         for file in left:
             try:
@@ -367,14 +367,26 @@ def evict(cache: Cache, paths: Sequence[str]) -> None:
                 pass  # another process was as fast
 
 
-def _leave(folder: str, paths: list[str], count: int) -> None:
-    """Leave a note in *folder*, which has *count*, that *paths* are to be evicted."""
-    if count < _MOST_NOTES:
-        _append(os.path.join(folder, os.urandom(8).hex()), {"paths": paths})
-        return
-    everything = os.path.join(folder, "everything")
-    if not os.path.exists(everything):
-        _append(everything, {"paths": [EVERYTHING]})
+def _noted(file: str) -> list[str]:
+    """Return the paths that the note *file* names: everything, if it can't be read."""
+    found = [path for record in _records(file) for path in record.get("paths", ())]
+    return found if found and all(type(path) is str for path in found) else [EVERYTHING]
+
+
+def _leave(folder: str, paths: list[str], count: int) -> list[str]:
+    """Leave a note in *folder*, which has *count*, that *paths* are to be evicted; return it.
+
+    Nothing, where there is no room for one: then the eviction has this one try.
+    """
+    name = os.path.join(folder, os.urandom(8).hex() if count < _MOST_NOTES else "everything")
+    try:
+        if count < _MOST_NOTES:
+            _append(name, {"paths": paths})
+        elif not os.path.exists(name):
+            _append(name, {"paths": [EVERYTHING]})
+    except (OSError, UncacheableError):
+        pass  # an empty one, which a full disk has room for, says everything
+    return [name]
 
 
 # Small files.

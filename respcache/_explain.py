@@ -34,7 +34,11 @@ def explain(cache: Cache, question: str, context: Any) -> str:
     if cache._is_flat:
         return f"{verdict}: {_state(cache, mine)}\nkey: {key!r} in a flat file"
     text = split_key(key)[3]
-    lines = [f"{verdict}: {_state(cache, mine)}", f"normalized: {text!r}", f"key: {key}"]
+    lines = [
+        f"{verdict}: {_state(cache, mine)}",
+        f"normalized: {text!r}",
+        f"key: {key if key.isprintable() else repr(key)}",
+    ]
     lines += [
         f"kept as {other.question!r} {_difference(key, digests, other)}"
         for other in entries.values()

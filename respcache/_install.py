@@ -275,26 +275,22 @@ def _put(path: str, settings: dict[str, Any], wanted: Mapping[str, list[dict[str
     for event, groups in hooks.items():
         if event in wanted or _has_ours(groups):
             _check(path, f"hooks.{event}", groups, list)
-    for event, groups in wanted.items():
-        kept = hooks.setdefault(event, [])
-        for group in groups:
-            place = next((each for each in kept if _is_place(each, group)), None)
-            if place is None:
-                kept.append(group)
-            else:
-                at = next(n for n, hook in enumerate(place["hooks"]) if _is_ours(hook))
-                place["hooks"][at] = group["hooks"][0]
     for event in list(hooks):
+        hook = wanted[event][0]["hooks"][0] if event in wanted else None
         if _has_ours(hooks[event]):
-            hooks[event] = _cleared(
-                hooks[event], [each["hooks"][0] for each in wanted.get(event, ())]
-            )
+            hooks[event] = _renewed(hooks[event], hook)
             if not hooks[event]:
                 del hooks[event]
+    for event, groups in wanted.items():
+        if not _has_ours(hooks.setdefault(event, [])):
+            hooks[event] += groups
 
 
-def _cleared(groups: list[Any], wanted: list[dict[str, Any]]) -> list[Any]:
-    """Return *groups* without hooks of ours that are not *wanted*, or there twice."""
+def _renewed(groups: list[Any], wanted: dict[str, Any] | None) -> list[Any]:
+    """Return *groups* with *wanted* for each hook of ours, once under each matcher; None: without.
+
+    Matchers stay: somebody may have added the tools that write to them.
+    """
     kept = []
     seen: list[Any] = []
     for group in groups:
@@ -303,19 +299,14 @@ def _cleared(groups: list[Any], wanted: list[dict[str, Any]]) -> list[Any]:
             continue
         left = []
         for hook in group["hooks"]:
-            if _is_ours(hook):
-                mark = (group.get("matcher"), hook)
-                if hook not in wanted or mark in seen:
-                    continue
-                seen.append(mark)
-            left.append(hook)
+            if not _is_ours(hook):
+                left.append(hook)
+            elif wanted is not None and group.get("matcher") not in seen:
+                seen.append(group.get("matcher"))
+                left.append({**hook, **wanted})
         if left:
             kept.append({**group, "hooks": left})
     return kept
-
-
-def _is_place(group: Any, wanted: Mapping[str, Any]) -> bool:
-    return _has_ours([group]) and group.get("matcher") == wanted.get("matcher")
 
 
 def _has_ours(groups: Any) -> bool:
@@ -328,16 +319,26 @@ def _has_ours(groups: Any) -> bool:
 
 
 def _is_ours(hook: Any) -> bool:
-    """Tell whether *hook* runs respcache: by its module, or by its command."""
+    """Tell whether *hook* runs respcache and nothing else: by its module, or by its command."""
     command = hook.get("command") if type(hook) is dict else None
     if type(command) is not str:
         return False
-    words = command.replace("\\", "/").split()
     from itertools import pairwise
+    from shlex import shlex
 
-    return "respcache.hook import main" in command or any(
-        first.strip("'\"").rpartition("/")[2] in ("respcache", "respcache.exe") and second == "hook"
-        for first, second in pairwise(words)
+    words = shlex(command.replace("\\", "/"), posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    try:
+        first, *rest = words
+    except ValueError:  # nothing at all, or a quote that is not closed
+        return False
+    if any(not word.strip("();<>|&") for word in rest if word):
+        return False  # it does more, which is not ours to take away
+    name = first.rpartition("/")[2].removesuffix(".exe")
+    if name == "respcache":
+        return rest[:1] == ["hook"]
+    return name.startswith("python") and any(
+        "respcache.hook import main" in code for option, code in pairwise(rest) if option == "-c"
     )
 
 

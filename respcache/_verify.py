@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from stat import S_IMODE, S_ISLNK, S_ISREG
 
-from ._atomic import is_mount_point, leftovers, set_aside
+from ._atomic import READ, is_mount_point, leftovers, set_aside
 from ._cache import Cache
 from ._entry import from_form, from_line, key_of
 from ._json import quote
@@ -357,8 +357,8 @@ def _load(store: Any) -> tuple[str, Any]:
 
 def _is_newer(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            version = version_of(file.read(256))
+        with open(os.open(path, READ), "rb") as file:  # a pipe must not hang us
+            version = version_of(file.read(256) or b"")
     except OSError:
         return False
     return version is not None and version > _VERSION

@@ -361,6 +361,13 @@ class TestNotStored:
 
         assert not agent.path.exists()
 
+    @pytest.mark.parametrize("host", ["docker-agent", "gemini"])
+    def test_turn_that_wrote_and_whose_prompt_was_lost(self, agent: Host, host: str) -> None:
+        agent.send(EDIT[host])
+        agent.send(END[host])
+
+        assert agent.kept == {}
+
 
 class TestServe:
     @each_host
@@ -504,6 +511,18 @@ class TestProjects:
         other = Host(agent.path, tmp_path / "elsewhere")
 
         assert other.send(PROMPT["claude"], session="s2") is None
+
+    @pytest.mark.parametrize("host", ["claude", "codex"])
+    @in_a_log
+    def test_answer_that_ends_in_another_project_is_not_kept(
+        self, agent: Host, tmp_path: Path, host: str
+    ) -> None:
+        """Changes of the project that the turn began in would not be seen there."""
+        other = Host(agent.path, tmp_path / "elsewhere")
+        agent.send(PROMPT[host])
+        other.send(END[host])
+
+        assert agent.kept == other.kept == {}
 
     @in_a_log
     def test_folders_of_one_repository_share_theirs(self, agent: Host, work: Path) -> None:
@@ -863,6 +882,33 @@ class TestTrouble:
         assert agent.send(PROMPT["claude"], session="s3") is None
         assert agent.kept == {}
         assert list(agent.path.parent.glob("*.sessions/evictions/*")) == []
+
+    @in_a_log
+    def test_eviction_is_noted_before_the_lock_is_waited_for(
+        self, agent: Host, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The host may kill a hook that takes too long."""
+        agent.turn("claude")
+        with monkeypatch.context() as killed:
+            killed.setattr(Cache, "invalidate", lambda *_: (_ for _ in ()).throw(SystemExit))
+            agent.send(EDIT["claude"])
+
+        assert agent.kept == {QUESTION: ANSWER}
+        assert agent.send(PROMPT["claude"], session="s2") is None
+        assert agent.kept == {}
+
+    @pytest.mark.parametrize("note", ["", '{"paths":["/tm', '{"paths": [5]}'])
+    @in_a_log
+    def test_note_of_an_eviction_that_can_not_be_read_says_everything(
+        self, agent: Host, note: str
+    ) -> None:
+        agent.turn("claude")
+        folder = Path(f"{agent.path}.sessions") / "evictions"
+        folder.mkdir(parents=True)
+        (folder / "0123").write_text(note)
+
+        assert agent.send(PROMPT["claude"], session="s2") is None
+        assert agent.kept == {}
 
     @in_a_log
     def test_evictions_that_wait_are_bounded(

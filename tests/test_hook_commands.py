@@ -117,6 +117,29 @@ def test_hook_takes_part_through_the_command(home, before):
     ]
 
 
+@pytest.mark.parametrize("stream", ["<&-", ">&-"])
+@pytest.mark.parametrize("command", ["list", "verify --json", "set s -", "clear --all"])
+def test_closed_stream_is_no_traceback(home, command, stream):
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m respcache.cli {command} {stream}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert "Traceback" not in done.stderr
+
+
+def test_path_before_the_hook_is_the_hook_s(home, monkeypatch, capsys):
+    given = []
+    monkeypatch.setattr("respcache.hook.main", given.append)
+    with pytest.raises(SystemExit):
+        cli.main(["--path", "b.jsonl", "hook", "--any-turn"])
+
+    assert given == [["--path", "b.jsonl", "--any-turn"]]
+
+
 def test_hook_that_is_asked_wrongly_still_exits_with_0(home):
     done = subprocess.run(
         [sys.executable, "-m", "respcache.cli", "hook", "--wrong"],

@@ -218,6 +218,29 @@ class TestSettings:
         )
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "notify-me && respcache hook --path x",
+        "respcache hook --path x; ./mine.sh",
+        "my-wrapper respcache hook --path x | tee log",
+        "echo respcache hook >> log",
+        "python3 -c 'from respcache.hook import main' ; ./mine.sh",
+        "respcache hook '",
+    ],
+)
+def test_command_that_does_more_than_our_hook_is_not_ours_to_replace(command):
+    assert not _install._is_ours({"type": "command", "command": command})
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["respcache hook --path x", "/usr/bin/respcache hook", _install.command_of(["--path", "/a b"])],
+)
+def test_command_of_our_hook_is_ours(command):
+    assert _install._is_ours({"type": "command", "command": command})
+
+
 class TestMerge:
     @pytest.mark.parametrize("host", WRITTEN)
     def test_everything_else_stays_in_its_order(self, host: str, settings: Path) -> None:
@@ -277,10 +300,10 @@ class TestMerge:
         after = read(settings)
 
         assert list(after["hooks"]) == EVENTS["gemini"]
-        assert after["hooks"]["AfterTool"][1] == {
-            "matcher": "old",
-            "hooks": [{"type": "command", "command": "beep"}],
-        }
+        # A matcher that somebody made stays: it may name tools that write.
+        group = after["hooks"]["AfterTool"][1]
+        assert group["matcher"] == "old"
+        assert group["hooks"][1] == {"type": "command", "command": "beep"}
 
     @pytest.mark.parametrize(
         "command",

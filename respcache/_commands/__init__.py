@@ -28,6 +28,7 @@ def run(args: Sequence[str]) -> int:
     from ._app import make_app
     from ._session import Session
 
+    _fill_streams()
     session = Session()
     talk = _Talk()
     logger = logging.getLogger("respcache")
@@ -42,6 +43,13 @@ def run(args: Sequence[str]) -> int:
         say(f"respcache: {one_line(text)}")
     _forget_what_is_not_written()
     return code
+
+
+def _fill_streams() -> None:
+    """Let streams that the caller has closed lead nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _debug_first(args: Sequence[str]) -> list[str]:

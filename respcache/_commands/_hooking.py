@@ -115,7 +115,9 @@ def hook(context: Context) -> None:
     """
     from ..hook import main
 
-    main([*context.args, *(["--debug"] if session_of(context).is_debug else [])])
+    session = session_of(context)
+    before = [] if session.path is None else ["--path", str(session.path)]
+    main([*before, *context.args, *(["--debug"] if session.is_debug else [])])
 
 
 COMMANDS: dict[str, Any] = {"install-hook": install_hook}
