@@ -824,3 +824,26 @@ def test_page_and_readme_name_every_command() -> None:
 
     for command in [*COMMANDS, "demo"]:
         assert f"`{command}" in text or f"respcache {command}" in text
+
+
+@pytest.mark.parametrize("verb", ["import", "export"])
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        pytest.param("bad.json", b"{bad", id="torn"),
+        pytest.param("bad.json", b'{"a": "b", "c": 5}', id="flat with a number"),
+        pytest.param("bad.jsonl", bytes(range(256)) * 20, id="bytes"),
+    ],
+)
+def test_damaged_source_is_told_and_exit_code_1(
+    run: Any, tmp_path: Path, verb: str, name: str, data: bytes
+) -> None:
+    bad, other = tmp_path / name, tmp_path / "other.json"
+    bad.write_bytes(data)
+    file, path = (bad, other) if verb == "import" else (other, bad)
+
+    done = run(verb, file, "--path", path)
+
+    assert done.code == 1
+    assert f"{bad}: is damaged, and what can't be read was left out" in done.err
+    assert bad.read_bytes() == data

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .._survey import Selection
-from .._terminal import progress
+from .._terminal import one_line, progress, say
 from .._transfer import export as export_to
 from .._transfer import merge
+from .._verify import audit
 from ._session import AsJson, Context, File, Front, Namespace, session_of, write_count
 
 __all__ = ["COMMANDS"]
@@ -40,7 +42,9 @@ def export(
     within = Selection(front, namespace).prefixes()
     with progress("exporting"), session_of(context).cache(path) as cache:
         count = export_to(cache, file, within=within, format=format)
+        source = str(cache.path)
     write_count("exported", count, as_json=as_json)
+    _end_if_damaged(source)
 
 
 def import_(
@@ -64,6 +68,21 @@ def import_(
     ):
         count = merge(cache, file, within=within)
     write_count("imported", count, as_json=as_json)
+    _end_if_damaged(str(file))
+
+
+def _end_if_damaged(path: str) -> None:
+    """Tell if not all of *path* could be read, and end with 1: a backup would lack it.
+
+    Raises:
+        Exit: It is so.
+    """
+    if os.path.exists(path) and any(each.kind == "damaged" for each in audit(path).findings):
+        say(
+            f"respcache: {one_line(path)}: is damaged, and what can't be read was left out; "
+            "see respcache verify"
+        )
+        raise typer.Exit(1)
 
 
 def demo(
