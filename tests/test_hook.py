@@ -67,7 +67,7 @@ class Host:
     def send(self, name: str, *options: str, session: str | None = "s1", **changes: Any) -> Any:
         """Return what the hook says to the recorded event *name*; None: nothing."""
         text = (DATA / f"{name}.json").read_text("utf-8")
-        given = {**json.loads(text.replace("/work/shop", str(self.work))), **changes}
+        given = {**json.loads(text.replace("/srv/shop", str(self.work))), **changes}
         if session is not None:
             given["thread-id" if "type" in given else "session_id"] = session
         return self.say(json.dumps(given), *options)
@@ -146,7 +146,7 @@ class TestStore:
         assert agent.kept == {QUESTION: ANSWER}
 
     def test_notify_comes_as_an_argument(self, agent: Host, work: Path) -> None:
-        text = (DATA / "codex-notify.json").read_text("utf-8").replace("/work/shop", str(work))
+        text = (DATA / "codex-notify.json").read_text("utf-8").replace("/srv/shop", str(work))
         agent.say("not read", text)
 
         assert agent.kept == {QUESTION: ANSWER}
@@ -1211,7 +1211,7 @@ class TestImports:
     )
     def test_nothing_slow_is_loaded(self, agent: Host, name: str, says: bool) -> None:
         agent.turn("claude", session="s0")
-        text = (DATA / f"{name}.json").read_text().replace("/work/shop", str(agent.work))
+        text = (DATA / f"{name}.json").read_text().replace("/srv/shop", str(agent.work))
         if name == END["claude"]:
             agent.send(PROMPT["claude"], session=None)
         done = subprocess.run(

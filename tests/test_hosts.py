@@ -146,7 +146,7 @@ class TestRead:
         assert found.answer == ANSWER
         assert found.prompt == (QUESTION if is_asked_again else None)
         assert found.refusal == ""
-        assert found.cwd == "/work/shop"
+        assert found.cwd == "/srv/shop"
 
     @pytest.mark.parametrize(
         ("name", "turn"),

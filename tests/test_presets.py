@@ -225,17 +225,17 @@ class TestExtractors:
     def test_tool_of_one_file(self, name: str, argument: str) -> None:
         extractor = READS.get(name) or WRITES[name]
 
-        assert list(extractor({argument: "src/a.py", "text": "b"}, "/work")) == ["src/a.py"]
+        assert list(extractor({argument: "src/a.py", "text": "b"}, "/srv")) == ["src/a.py"]
 
     @pytest.mark.parametrize("arguments", [{}, {"file_path": ""}, {"file_path": 5}, {"file": "a"}])
     def test_file_that_is_not_named_is_unknown(self, arguments: Any) -> None:
         """For a read: any. For a write: everything."""
         for extractor in (READS["Read"], WRITES["Edit"]):
-            assert extractor(arguments, "/work") is None
+            assert extractor(arguments, "/srv") is None
 
     def test_write_that_names_two_files_touches_both(self) -> None:
         """Naming too many costs a few hits, missing one serves what is stale."""
-        found = WRITES["Edit"]({"file_path": "a.py", "path": "b.py"}, "/work")
+        found = WRITES["Edit"]({"file_path": "a.py", "path": "b.py"}, "/srv")
 
         assert found is None or {"a.py", "b.py"} <= set(found)
 
@@ -257,10 +257,10 @@ class TestExtractors:
         ("arguments", "folder"),
         [
             pytest.param({"path": "src"}, "src", id="path"),
-            pytest.param({}, "/work", id="none"),
-            pytest.param({"path": ""}, "/work", id="empty"),
+            pytest.param({}, "/srv", id="none"),
+            pytest.param({"path": ""}, "/srv", id="empty"),
             pytest.param({"path": "src/*"}, "src", id="pattern-as-path"),
-            pytest.param({"pattern": "*.py"}, "/work", id="pattern"),
+            pytest.param({"pattern": "*.py"}, "/srv", id="pattern"),
             pytest.param({"pattern": "/etc/*"}, "/", id="absolute-pattern"),
             pytest.param({"pattern": "~/x"}, "/", id="home-pattern"),
             pytest.param({"pattern": "../*.py"}, "/", id="pattern-that-leads-up"),
@@ -270,18 +270,18 @@ class TestExtractors:
     def test_search_reads_all_below_its_folder(
         self, name: str, arguments: Any, folder: str
     ) -> None:
-        assert READS[name](arguments, "/work") == Tree(folder)
+        assert READS[name](arguments, "/srv") == Tree(folder)
 
     @pytest.mark.parametrize("name", ["Glob", "glob"])
     @pytest.mark.parametrize("pattern", ["{..,src}/*.py", "src/{a,../../b}/*", "{/etc,src}/*"])
     def test_pattern_that_leads_elsewhere_in_braces_reads_what_is_there(
         self, name: str, pattern: str
     ) -> None:
-        assert READS[name]({"pattern": pattern}, "/work") == Tree("/")
+        assert READS[name]({"pattern": pattern}, "/srv") == Tree("/")
 
     @pytest.mark.parametrize("argument", ["path", "dir_path", "directory", "dir"])
     def test_folder_under_any_of_its_names(self, argument: str) -> None:
-        assert READS["LS"]({argument: "src"}, "/work") == Tree("src")
+        assert READS["LS"]({argument: "src"}, "/srv") == Tree("src")
 
     @pytest.mark.parametrize("name", ["WebFetch", "web_fetch", "fetch"])
     def test_page_is_read_from_no_file(self, name: str) -> None:
@@ -290,8 +290,8 @@ class TestExtractors:
     @pytest.mark.parametrize("name", ["Bash", "run_shell_command", "shell"])
     @pytest.mark.parametrize("argument", ["command", "cmd"])
     def test_shell_touches_nothing_or_who_knows_what(self, name: str, argument: str) -> None:
-        assert WRITES[name]({argument: "git status"}, "/work") == ()
-        assert WRITES[name]({argument: "git status; rm x"}, "/work") is None
+        assert WRITES[name]({argument: "git status"}, "/srv") == ()
+        assert WRITES[name]({argument: "git status; rm x"}, "/srv") is None
 
     @pytest.mark.parametrize(
         "arguments",
@@ -306,13 +306,13 @@ class TestExtractors:
         ],
     )
     def test_command_that_can_not_be_told_is_unknown(self, arguments: Any) -> None:
-        assert WRITES["Bash"](arguments, "/work") is None
+        assert WRITES["Bash"](arguments, "/srv") is None
 
     @pytest.mark.parametrize("name", ["read_many_files", "read_multiple_files"])
     class TestManyFiles:
         @pytest.mark.parametrize("argument", ["paths", "include"])
         def test_files_as_files_and_patterns_as_folders(self, name: str, argument: str) -> None:
-            found = READS[name]({argument: ["a.py", "src/*.py", "*.md", "/etc/*"]}, "/work")
+            found = READS[name]({argument: ["a.py", "src/*.py", "*.md", "/etc/*"]}, "/srv")
 
             trees = {item.path for item in found if isinstance(item, Tree)}
             assert {"src", ".", "/etc"} <= trees
@@ -323,11 +323,11 @@ class TestExtractors:
             [{}, {"paths": "a.py"}, {"paths": [1]}, {"paths": [""]}, {"paths": []}, {"file": "a"}],
         )
         def test_what_is_not_named_is_unknown(self, name: str, arguments: Any) -> None:
-            assert READS[name](arguments, "/work") is None
+            assert READS[name](arguments, "/srv") is None
 
         def test_both_lists_count(self, name: str) -> None:
             """Gemini CLI reads the files of *paths* and those of *include*."""
-            found = READS[name]({"paths": ["a.py"], "include": ["b/*.py"]}, "/work")
+            found = READS[name]({"paths": ["a.py"], "include": ["b/*.py"]}, "/srv")
 
             assert found is None or {"a.py", "b"} <= {getattr(f, "path", f) for f in found}
 
@@ -338,12 +338,12 @@ class TestExtractors:
             self, name: str, pattern: str
         ) -> None:
             """Its start stands for less than it can match."""
-            found = READS[name]({"paths": [pattern]}, "/work/deep")
+            found = READS[name]({"paths": [pattern]}, "/srv/deep")
 
             assert found is None or any(
                 isinstance(item, Tree)
-                and os.path.normpath(os.path.join("/work/deep", item.path))
-                in ("/", "/work", "/work/other")
+                and os.path.normpath(os.path.join("/srv/deep", item.path))
+                in ("/", "/srv", "/srv/other")
                 for item in found
             )
 
@@ -465,7 +465,7 @@ class TestPatch:
             "*** Add File: new file.py\n+*** Delete File: no.py\n*** Delete File: old.py\n*** End Patch\n"
         )
 
-        found = WRITES["apply_patch"]({"command": patch}, "/work")
+        found = WRITES["apply_patch"]({"command": patch}, "/srv")
 
         assert found == ["src/a.py", "src/b.py", "new file.py", "old.py"]
 
@@ -475,4 +475,4 @@ class TestPatch:
         ids=["nothing", "empty", "no-name", "no-text"],
     )
     def test_without_names_touches_what_nobody_knows(self, arguments: dict[str, Any]) -> None:
-        assert WRITES["apply_patch"](arguments, "/work") is None
+        assert WRITES["apply_patch"](arguments, "/srv") is None

@@ -27,7 +27,7 @@ DEADLINE = 30
 
 
 def event(name: str, work: Path, session: str, **changes: Any) -> str:
-    text = (DATA / f"{name}.json").read_text("utf-8").replace("/work/shop", str(work))
+    text = (DATA / f"{name}.json").read_text("utf-8").replace("/srv/shop", str(work))
     given = {**json.loads(text), **changes}
     given["thread-id" if "type" in given else "session_id"] = session
     return json.dumps(given)
