@@ -302,10 +302,10 @@ class StepCache(Front):
         if are_set() and is_on(DISABLE):
             self._has_missed_a_write = True
             return 0
-        named_ = None if paths is None else list(named(paths))
+        found = None if paths is None else named(paths)
         for recorder in list(self._recorders):
-            recorder.add_write(named_, self._now())
-        return self._invalidate_all() if paths is None else self.invalidate(paths)
+            recorder.add_write(None if found is None else list(found), self._now())
+        return self._invalidate_all() if found is None else self.invalidate(list(found.values()))
 
     # Telling.
 
@@ -600,9 +600,8 @@ def _around_quotes(prompt: str) -> list[str]:
         pieces += [_PIECE(prompt[at : quoted.start()]), quoted.group()]
         at = quoted.end()
     pieces.append(_PIECE(prompt[at:]))
-    pieces[0], pieces[-1] = pieces[0].lstrip(), pieces[-1].rstrip()
-    if len(pieces) == 1:
-        pieces[0] = pieces[0].strip()
+    pieces[0] = pieces[0].lstrip()
+    pieces[-1] = pieces[-1].rstrip()  # of one alone, both ends
     return pieces
 
 

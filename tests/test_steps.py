@@ -814,6 +814,12 @@ class TestExternalWrites:
         assert steps.run(TTL, "of records", runs, digest="v1").cached is True
         assert steps.run(EXACT, "pure", runs).cached is True
 
+    def test_paths_of_a_write_may_be_gone_through_once_only(self, steps, runs, tmp_path, page):
+        with steps.record(tmp_path / "runs.jsonl"):
+            steps.run(TTL, "p", runs, inputs=page)
+
+            assert steps.external_write(each for each in [page]) == 1
+
     def test_write_below_an_input_folder_forgets(self, steps, runs, tmp_path):
         steps.run(TTL, "p", runs, inputs=tmp_path)
 
