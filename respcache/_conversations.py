@@ -119,7 +119,7 @@ class Conversation:
         self._file = ""
         if session:
             self._file = os.path.join(_folder_of(self._path), _file_name(session) + ".jsonl")
-        self._folder = folder
+        self._project = project_of(folder)
         self._any_turn = any_turn
         self._shared = shared
         self._keep_on_edit = keep_on_edit
@@ -153,7 +153,7 @@ class Conversation:
         hit = self._look(cache, question)
         if hit is None or not is_served:
             # After the look: it has found what this asks for again.
-            since, project = _since(cache, question), project_of(self._folder)
+            since, project = _since(cache, question), self._project
             self._add({"prompt": question, "turn": turn, "since": since, "project": project})
         return hit
 
@@ -210,7 +210,7 @@ class Conversation:
             return "the prompt is not known"
         if found.prompt is not None and found.prompt != question:
             return "the turn began with another prompt"
-        if not self._shared and found.project not in (None, project_of(self._folder)):
+        if not self._shared and found.project not in (None, self._project):
             return "the turn began in another project"
         return self._keep(question, answer, found.since)
 
@@ -237,7 +237,7 @@ class Conversation:
 
         return Cache(
             self._path if path is None else path,
-            namespace=None if self._shared else project_of(self._folder),
+            namespace=None if self._shared else self._project,
             lock_timeout=max(self._left(), 0.001),
             on_error="raise",
         )
@@ -253,7 +253,7 @@ class Conversation:
 
         cache = self._cache()
         evict(cache, ())
-        paths = () if self._keep_on_edit else [Tree(project_of(self._folder))]
+        paths = () if self._keep_on_edit else [Tree(self._project)]
         if since is None:
             kept = cache.store(question, answer, paths=paths)
         else:

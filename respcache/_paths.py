@@ -181,13 +181,7 @@ def is_unchanged(paths: dict[str, Dependency]) -> bool:
             if kept is not None:
                 return False
         else:
-            if kept != [
-                status.st_dev,
-                status.st_ino,
-                status.st_size,
-                status.st_mtime_ns,
-                status.st_ctime_ns,
-            ]:
+            if kept != list(signature(status)):
                 return False
     return True
 

@@ -61,9 +61,8 @@ _WIDEST = 60  # letters of an output that a report shows
 class _Ran:
     """One run of a step, as it was asked for and as it went."""
 
-    def __init__(self, item: Item, steps: StepCache, step: Step, prompt: str, given: Any) -> None:
+    def __init__(self, item: Item, step: Step, prompt: str, given: Any) -> None:
         self.item = item
-        self.steps = steps
         self.step = step
         self.leaf = admit(step)
         self.prompt = prompt
@@ -164,7 +163,6 @@ class Rehearsal:
             cache.close()
         return {
             "steps": self._by_step(on),
-            "items": len(self._items),
             "sources": sources,
             "missing": self._copies.missing,
             "problems": self.problems,
@@ -250,7 +248,7 @@ class Rehearsal:
         steps.run, steps.arun = watched, awatched  # type: ignore[method-assign]
 
     def _begin(self, steps: StepCache, step: Step, prompt: str, given: Any) -> _Ran:
-        ran = _Ran(self._item, steps, step, prompt, given)
+        ran = _Ran(self._item, step, prompt, given)
         try:
             content = self._contents.take(named(ran.inputs)).content
             ran.key = steps._key(step, ran.leaf, prompt, content, ran.digest, ran.context)

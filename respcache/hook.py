@@ -310,9 +310,10 @@ def _answer(options: Options, left: Callable[[], float]) -> bytes | None:
     if event is None:
         return None
     from ._conversations import Conversation
+    from ._paths import default_path
 
     conversation = Conversation(
-        options.path or _default_path(),
+        options.path or default_path(),
         event.session,
         event.cwd or os.getcwd(),
         any_turn=options.any_turn,
@@ -331,15 +332,6 @@ def _answer(options: Options, left: Callable[[], float]) -> bytes | None:
         _forget(event, conversation, options)
         return None
     return _serve(event, conversation, options)
-
-
-def _default_path() -> str:
-    asked = os.environ.get("RESPCACHE_PATH")
-    if asked:
-        return os.path.expanduser(asked)
-    from ._paths import default_path  # which costs more than all else here
-
-    return default_path()
 
 
 def _serve(event: Event, conversation: Conversation, options: Options) -> bytes | None:
@@ -403,7 +395,9 @@ def _touched(event: Event) -> list[str]:
 
 def _tools_beside(options: Options) -> list[str]:
     """Return the file of tool results of the same project, if it is another one and there."""
-    path = os.path.abspath(options.path or _default_path())
+    from ._paths import default_path
+
+    path = os.path.abspath(options.path or default_path())
     tools = options.tools or os.path.join(os.path.dirname(path), "tools.jsonl")
     tools = os.path.abspath(tools)
     return [tools] if tools != path and os.path.exists(tools) else []
