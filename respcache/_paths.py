@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 __all__ = [
+    "EVERYTHING",
     "Tree",
     "absolute",
     "default_path",
@@ -29,6 +30,8 @@ __all__ = [
     "signature",
     "spellings",
 ]
+
+EVERYTHING: dict[str, Any] = {"paths": {"/": TREE}, "links": None}  # as sign() gives it
 
 
 class Tree:

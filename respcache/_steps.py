@@ -12,7 +12,8 @@ from ._front import Event, Front, Hit
 from ._inputs import Inputs, Snapshot, dependencies, named
 from ._json import encode
 from ._keys import Normalizer, digest, field_digests
-from ._rules import TREE, stricter
+from ._paths import EVERYTHING
+from ._rules import stricter
 from ._stores import new_id
 from ._switches import DISABLE, REFRESH, are_set, is_on
 from .errors import ConfigError, UncacheableError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Done", "StepCache"]
 
 _VERSION = "1"
-_EVERYTHING = {"paths": {"/": TREE}, "links": None}
 _EXACT = "x"  # stands in a key where the tag of a normalizer would
 
 # A fence, or a text within quotes on one line: one that is not closed there is no quote,
@@ -541,7 +541,7 @@ class _Run:
         is_declared = bool(found) or self._given is not None
         # What it reads or changes is not known: whatever is written may be that.
         if step.side_effects or (step.reads_mutable_state and not is_declared):
-            return _EVERYTHING
+            return EVERYTHING
         return found
 
     def _entry(self, done: Done, signed: dict[str, Any]) -> Entry | None:

@@ -13,8 +13,8 @@ from ._entry import Entry, new_entry
 from ._front import Event, Front, Hit
 from ._json import decode, encode
 from ._keys import digest
-from ._paths import Tree, absolute, identity, sign, spellings
-from ._rules import TREE, Removal, stricter
+from ._paths import EVERYTHING, Tree, absolute, identity, sign, spellings
+from ._rules import Removal, stricter
 from ._stores import FormatSwitched, new_id
 from ._switches import DISABLE, are_set, is_on
 from ._toolcall import ReadTool, ToolCall, ToolResult, check_extractor
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ToolCache"]
 
-_EVERYTHING = {"paths": {"/": TREE}, "links": None}
 _RUN, _WRITE = "run", "write"
 _REMEMBERED = 1000  # folders, and keys
 _TEXT, _NAME = {str}, {str, type(None)}  # exact types: 1 is True in a table
@@ -584,7 +583,7 @@ class ToolCache(Front):
 
     def _sign(self, call: ToolCall, policy: ReadTool) -> dict[str, Any]:
         paths = self._paths_of(policy.paths, call)
-        return _EVERYTHING if paths is None else sign(paths)
+        return EVERYTHING if paths is None else sign(paths)
 
     def _entry(
         self, call: ToolCall, policy: ReadTool, key: str, result: ToolResult, signed: dict[str, Any]

@@ -34,6 +34,7 @@ from ._stores.document import (
 )
 from ._stores.file import version_of
 from ._stores.log_lines import (
+    STEPS,
     TORN,
     TRAILER,
     ends_commit,
@@ -60,7 +61,6 @@ _PATIENCE = 1.0  # seconds for which the lock is waited for
 _STEP = 1 << 20  # bytes between two looks at the bar
 _VERSION = 1
 _SUM = b', "sum": "'
-_STEPS = (b'{"removed": ', b'{"dropped": ', b'{"limits": ')
 
 
 class Finding:
@@ -450,7 +450,7 @@ class _Lines:
     def _commit(self, group: list[tuple[int, int, bytes]]) -> None:
         """Judge what the lines of one commit say."""
         for number, place, line in group:
-            if line.startswith(_STEPS):
+            if line.startswith(STEPS):
                 if says(line) == [("removed", {})]:
                     self._note("what it takes away can't be told, so that is all", number, place)
                 continue

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "STEPS",
     "TORN",
     "TRAILER",
     "body_of",
@@ -43,6 +44,7 @@ __all__ = [
     "takes_away",
 ]
 
+STEPS = (b'{"removed": ', b'{"dropped": ', b'{"limits": ')  # lines of no entry
 TORN = b"#torn\n"
 TRAILER = len(b', "last": "000000000000", "more": "000000000000", "sum": "00000000"}\n')
 _OPEN = b', "open": '

@@ -12,6 +12,7 @@ from .._paths import signature
 from .._rules import Removal
 from .file import View
 from .log_lines import (
+    STEPS,
     TORN,
     TRAILER,
     body_of,
@@ -41,7 +42,6 @@ _PASSED = 1 << 16  # bytes that a put looks through instead of indexing them
 _PATIENCE = 8  # Measured: to index a byte costs what it costs to look through 8 to 12
 SEAM = 64  # bytes that must still be there before what comes after them is read
 _NONE = (0, 0, 0, 0, 0)  # the signature of no file
-_STEPS = (b'{"removed": ', b'{"dropped": ', b'{"limits": ')
 _SHIFT = 32  # a reference is an offset and a length in one int
 
 
@@ -444,7 +444,7 @@ class LogView(View):
             or not is_whole(data, data.rfind(b"\n", 0, -1) + 1)
             or not ends_commit(data, len(data))
             or TORN in data
-            or any(b"\n" + step in data for step in _STEPS)
+            or any(b"\n" + step in data for step in STEPS)
             or b"\n{" + line_start(key) in data
         ):
             return 0
@@ -510,7 +510,7 @@ class LogView(View):
 
     def _take(self, data: bytes, at: int, after: int) -> None:
         """Do what the line between *at* and *after* of *data* says."""
-        if data.startswith(_STEPS, at):
+        if data.startswith(STEPS, at):
             self._take_step(self.end + at, data[at:after])
             return
         try:
